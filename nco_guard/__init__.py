@@ -1,0 +1,1 @@
+"""nco-guard: negative constrained decoding for language models."""

@@ -1,0 +1,111 @@
+"""Every error this library raises on purpose, as one tree.
+
+A message names the rule, field or position at fault and says what to do instead. No message ever holds
+generated text, a prompt or a matched value: errors end up in logs.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AuditError",
+    "DeadEndError",
+    "ForbiddenTokenError",
+    "GenerationError",
+    "MissingExtraError",
+    "NCOGuardError",
+    "PatternError",
+    "PolicyError",
+    "PresetError",
+    "StateLimitError",
+    "TokenizerError",
+    "UnsupportedError",
+]
+
+
+class NCOGuardError(Exception):
+    """Base of all errors of this library."""
+
+
+class PolicyError(NCOGuardError, ValueError):
+    """A policy, rule or field cannot be accepted.
+
+    `rule_id` and `field` name the place, where known; the message repeats them and states the remedy.
+    """
+
+    def __init__(self, message: str, *, rule_id: str | None = None, field: str | None = None) -> None:
+        place = "".join(
+            [f"rule {rule_id!r}: " if rule_id else "", f"field {field!r}: " if field else ""],
+        )
+        super().__init__(f"{place}{message}")
+        self.message = message
+        self.rule_id = rule_id
+        self.field = field
+
+
+class PatternError(PolicyError):
+    """A regular expression uses a construct that cannot be enforced exactly, or is not valid `re` syntax.
+
+    `construct` names it, `position` is its offset in code points in the pattern (None where `re`
+    gives none), and the message says what to write instead.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        construct: str,
+        position: int | None = None,
+        rule_id: str | None = None,
+        field: str | None = None,
+    ) -> None:
+        where = f" at position {position}" if position is not None else ""
+        super().__init__(f"{construct}{where}: {message}", rule_id=rule_id, field=field)
+        self.reason = message
+        self.construct = construct
+        self.position = position
+
+    def named(self, rule_id: str, field: str | None = None) -> PatternError:
+        """The same error with the rule that it belongs to; patterns are parsed before rules are known."""
+        return PatternError(
+            self.reason, construct=self.construct, position=self.position, rule_id=rule_id, field=field
+        )
+
+
+class PresetError(PolicyError):
+    """An unknown preset, or an option (such as a language) that the preset does not have."""
+
+
+class StateLimitError(PolicyError):
+    """A rule's automaton needs more states than its memory limit allows."""
+
+
+class TokenizerError(NCOGuardError, ValueError):
+    """A tokenizer, or one of its settings, cannot be modelled exactly; the message names which and why."""
+
+
+class GenerationError(NCOGuardError, RuntimeError):
+    """Something went wrong while text was being generated."""
+
+
+class DeadEndError(GenerationError):
+    """No token is allowed here and the text may not end here either."""
+
+
+class ForbiddenTokenError(GenerationError):
+    """A session was advanced by a token that its mask forbids."""
+
+
+class UnsupportedError(GenerationError, ValueError):
+    """An option of the decoding engine under which the guarantee would not hold."""
+
+
+class AuditError(NCOGuardError, RuntimeError):
+    """An audit event could not be recorded."""
+
+
+class MissingExtraError(NCOGuardError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs packages that are not installed: pip install 'nco-guard[{extra}]'")
+        self.extra = extra
