@@ -116,7 +116,8 @@ def _category(name: str, ascii_only: bool) -> CharSet:
     escape = _CATEGORIES[name]
     if escape[1].isupper():
         return complement(_category(name.replace("NOT_", ""), ascii_only))
-    characters = "".join(map(chr, range(128))) if ascii_only else "".join(map(chr, range(MAX_CODE_POINT + 1)))
+    last = 0x7F if ascii_only else MAX_CODE_POINT
+    characters = np.arange(last + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     runs = re.compile(f"{escape}+", re.ASCII if ascii_only else 0).finditer(characters)
     return tuple((m.start(), m.end() - 1) for m in runs)
 
