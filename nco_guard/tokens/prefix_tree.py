@@ -21,8 +21,8 @@ class PrefixTree:
 
     Arrays over nodes: `byte` uint8 (the last byte on the way to it), `first_child` and `child_count` int32 (children
     are contiguous), `low` and `high` int32 (its range in `order`), `exact` int32 (tokens `order[low : low + exact]` end
-    at this node). `order` int64: token ids sorted by their bytes, those without bytes left out. `levels`: the node ranges
-    `(first, last + 1)` by depth, the root's children first.
+    at this node). `order` int64: token ids sorted by their bytes, those without bytes left out; `node_of` int32: the
+    node of each. `levels`: the node ranges `(first, last + 1)` by depth, the root's children first.
     """
 
     def __init__(self, tokens: Sequence[bytes], ids: Sequence[int] | None = None) -> None:
@@ -82,6 +82,10 @@ class PrefixTree:
             else:
                 self.exact[first:last] = high - low
 
+        nodes = np.flatnonzero(self.exact)
+        self.node_of: NDArray[np.int32] = np.zeros(len(words), np.int32)
+        self.node_of[_ranges(self.low[nodes], self.exact[nodes])] = np.repeat(nodes, self.exact[nodes])
+
     def __len__(self) -> int:
         return len(self.byte)
 
@@ -90,7 +94,16 @@ class PrefixTree:
         """Bytes held by the arrays."""
         return sum(
             a.nbytes
-            for a in (self.byte, self.low, self.high, self.first_child, self.child_count, self.exact, self.order)
+            for a in (
+                self.byte,
+                self.low,
+                self.high,
+                self.first_child,
+                self.child_count,
+                self.exact,
+                self.order,
+                self.node_of,
+            )
         )
 
     def children(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -101,6 +114,18 @@ class PrefixTree:
         children = np.arange(len(parents)) - skipped[parents] + self.first_child[nodes][parents]
         return children, parents
 
-    def tokens_below(self, node: int) -> NDArray[np.int64]:
-        """Ids of all tokens that begin with the node's bytes."""
-        return self.order[self.low[node] : self.high[node]]
+    def tokens_below(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ids of all tokens that begin with the bytes of one of the nodes, none of which is below another."""
+        return self.order[_ranges(self.low[nodes], self.high[nodes] - self.low[nodes])]
+
+    def tokens_at(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ids of the tokens that are exactly the bytes of a node, and for each the index of its node in `nodes`."""
+        counts = self.exact[nodes]
+        return self.order[_ranges(self.low[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
+
+
+def _ranges(starts: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The numbers start, start + 1, ... (count of them) of each pair, one after another."""
+    total = int(counts.sum())
+    before = np.cumsum(counts, dtype=np.int64) - counts
+    return np.repeat(starts.astype(np.int64) - before, counts) + np.arange(total, dtype=np.int64)
