@@ -604,3 +604,52 @@ class AlternatingMachine:
         for dead in seen:
             self._alive[dead] = False
         return False
+
+    # -- matches from one position -----------------------------------------------------------------------------
+
+    def longest_from(self, state: int, classes: list[int], position: int) -> int | None:
+        """The end of the longest match that starts at `position`, where the search is in `state`; None: no match.
+
+        Needs `every_end=True`. Stops as soon as no match that starts here is alive.
+        """
+        _, runners, before = self._states[state]
+        open_main = self._intern({self._root})
+        waiting: list[tuple[int, int]] = []  # (end, D): matched at `end`, if D comes true
+        best: int | None = None
+        while open_main != FALSE or waiting:
+            cls = classes[position] if position < len(classes) else self.end
+            values: tuple[int, ...] = ()
+            if runners:
+                runners, values = self._run_behinds(runners, before, cls)
+            still: list[tuple[int, int]] = []
+            for end, duty in waiting:
+                value = self._step_set(duty, before, cls, values)
+                if value == TRUE:
+                    best = max(best or 0, end)
+                elif value != FALSE:
+                    still.append((end, value))
+            waiting = still
+            ahead: set[Thread] = set()
+            for source, (cell, needs, never) in self._step_threads(open_main, before, cls, values):
+                if cell == BEFORE:
+                    if not self._nullable[source]:
+                        best = self._ended(position, needs, never, best, waiting)
+                    continue
+                if self._nullable[cell]:
+                    best = self._ended(position + 1, needs, never, best, waiting)
+                if cell != HERE:
+                    ahead.add((cell, needs, never))
+            if position >= len(classes):
+                break
+            open_main = self._intern(ahead)
+            before = self._before[cls]
+            position += 1
+        return best
+
+    def _ended(
+        self, end: int, needs: frozenset[int], never: int, best: int | None, waiting: list[tuple[int, int]]
+    ) -> int | None:
+        if not needs and never == FALSE:
+            return max(best or 0, end)
+        waiting.append((end, self._intern({(DONE, needs, never)})))
+        return best

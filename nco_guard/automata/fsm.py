@@ -83,3 +83,16 @@ class FsmMachine:
     def doomed(self, state: int) -> bool:
         """Never: the text may always end."""
         return False
+
+    def longest_from(self, state: int, classes: list[int], position: int) -> int | None:
+        """The end of the longest accepted word that starts at `position`; None: there is none."""
+        member: object = self._initial
+        best: int | None = None
+        while position < len(classes):
+            member = self._map.get(member, {}).get(self._keys[classes[position]])
+            if member is None:
+                break
+            position += 1
+            if member in self._finals:
+                best = position
+        return best
