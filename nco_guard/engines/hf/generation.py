@@ -326,8 +326,8 @@ def _encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
             )
         else:
             raise UnsupportedError(
-                "prompts: give a string, strings, a chat (list of messages), chats, a tensor of ids, or what the "
-                "tokenizer returns"
+                "prompts: give a string, strings, a chat (list of messages), chats, a tensor of ids, or what "
+                "the tokenizer returns"
             )
     return {
         name: value.to(model.device) if isinstance(value, torch.Tensor) else value

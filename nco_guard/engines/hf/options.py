@@ -13,7 +13,7 @@ _OTHER_LOOP = "it replaces the decoding loop, where processors may not be asked"
 _FORCES = "it forces a token whatever the guard forbids"
 _DRAFTS = "tokens are taken from a draft that the guard has not seen"
 
-# What is refused, and why. An option counts as given if its value is none of _OFF.
+# What is refused where it is given, and why.
 _REFUSED = {
     "custom_generate": _OTHER_LOOP,
     "penalty_alpha": _OTHER_LOOP,
@@ -31,7 +31,6 @@ _REFUSED = {
     "inputs_embeds": "without input ids it cannot be told what is the prompt",
     "past_key_values": "a prompt that begins in the cache is not among the input ids",
 }
-_OFF: tuple[Any, ...] = (None, False, 0, 0.0)
 
 
 class Settings:
@@ -81,7 +80,7 @@ class Settings:
             raise UnsupportedError("encoder-decoder models are not supported; use a decoder-only model")
         for name, reason in _REFUSED.items():
             value = self.get(name)
-            if not any(value is off or (type(value) is type(off) and value == off) for off in _OFF):
+            if value is not None and value is not False and not (name == "penalty_alpha" and value == 0):
                 raise UnsupportedError(f"{name}: {reason}; leave it out")
         if (self.get("num_beam_groups") or 1) > 1:
             raise UnsupportedError(f"num_beam_groups: {_OTHER_LOOP}; leave it out")

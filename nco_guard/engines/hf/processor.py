@@ -155,7 +155,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     @staticmethod
     def _silence(result: torch.Tensor, row: int, loud: torch.Tensor) -> None:
-        """After the end of the text: only tokens that add nothing. An engine that stopped ignores this row."""
+        """After the end of the text: only tokens that add nothing. Engines that stopped ignore the row."""
         loud = loud.to(result.device)
         quiet = result[row].masked_fill(loud, -math.inf)
         if bool((quiet.amax() == -math.inf).item()):

@@ -87,8 +87,8 @@ class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
             state = int(self._tracker.advance(np.array([self._ids], dtype=np.int64))[0])
             self._over = state < 0
             if state == _ENDED or (state != _VIOLATED and self._tracker.tables.may_end(state)):
-                for passed in self._ids[self._passed :]:
-                    self._inner.put(torch.tensor([passed]))
+                # In one piece: what lies between is not fit to be seen.
+                self._inner.put(torch.tensor(self._ids[self._passed :]))
                 self._passed = len(self._ids)
 
     def end(self) -> None:
@@ -108,5 +108,5 @@ def check_streamer(streamer: BaseStreamer, vocabulary: Vocabulary) -> None:
         )
     if bool(streamer.decode_kwargs.get("skip_special_tokens", False)) != vocabulary.skip_special_tokens:
         raise UnsupportedError(
-            f"streamer: create it with skip_special_tokens={vocabulary.skip_special_tokens}, as the guard is bound"
+            f"streamer: create it with skip_special_tokens={vocabulary.skip_special_tokens}, as the guard's"
         )
