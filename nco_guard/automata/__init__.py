@@ -1,1 +1,19 @@
-"""Placeholder docstring."""
+"""Search automata over UTF-8 bytes: everything that can be forbidden, in one form.
+
+Start at `automaton` for the interface, `alternating` for regular expressions, `literals` for strings.
+"""
+
+from nco_guard.automata.alternating import AlternatingMachine
+from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton, Utf8Automaton
+from nco_guard.automata.fsm import FsmMachine
+from nco_guard.automata.literals import AhoCorasick
+
+__all__ = [
+    "AhoCorasick",
+    "AlternatingMachine",
+    "Automaton",
+    "CharMachine",
+    "ClassAutomaton",
+    "FsmMachine",
+    "Utf8Automaton",
+]

@@ -3,6 +3,7 @@
 Nothing here imports torch or transformers; tokenizers are recognised by what they offer.
 """
 
+from nco_guard.tokens.prefix_tree import PrefixTree
 from nco_guard.tokens.vocabulary import Vocabulary, read_vocabulary
 
-__all__ = ["Vocabulary", "read_vocabulary"]
+__all__ = ["PrefixTree", "Vocabulary", "read_vocabulary"]

@@ -1,0 +1,65 @@
+"""Where matches are in finished text: spans, leftmost first, each as long as it can be.
+
+The search runs the same machines as the masks, over characters, but shares no code with them. One pass decides whether
+there is a match at all; only where there is one, start and end are looked for. Spans are offsets in code points, as
+`re` gives them. Where alternatives differ in length, `re` takes the first that fits and this takes the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nco_guard.automata.alternating import AlternatingMachine
+from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.fsm import FsmMachine
+
+__all__ = ["classify", "find_spans", "matches"]
+
+
+def classify(machine: CharMachine, text: str) -> list[int]:
+    """The class of every character of the text."""
+    if not text:
+        return []
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return machine.classes.of(points).tolist()
+
+
+def matches(machine: CharMachine, text: str) -> bool:
+    """Whether there is a match anywhere. One pass, no memory; stops at the first completed match."""
+    state = machine.start
+    for cls in classify(machine, text):
+        state = machine.step(state, cls)
+        if state < 0:
+            return True
+    return not machine.may_end(state)
+
+
+def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[tuple[int, int]]:
+    """Non-overlapping matches as (start, end), from left to right.
+
+    `machine` reports every end of a match (`every_end=True`). Cost: linear in the text; around each match, linear in
+    its distance from the previous one times the length that candidate matches live.
+    """
+    classes = classify(machine, text)
+    states = [machine.start]
+    completed: list[bool] = [False]
+    for cls in classes:
+        state = machine.step(states[-1], cls)
+        completed.append(state < 0)
+        states.append(~state if state < 0 else state)
+    at_end = not machine.may_end(states[-1])
+    if not at_end and not any(completed):
+        return
+    marks = [i for i, done in enumerate(completed) if done]
+    position = 0
+    for mark in [*marks, len(classes) + 1] if at_end else marks:
+        # Some match is known to be complete by `mark`; find all starts up to there.
+        while position < mark:
+            end = machine.longest_from(states[position], classes, position)
+            if end is None:
+                position += 1
+            else:
+                yield position, end
+                position = max(end, position + 1)

@@ -1,0 +1,212 @@
+"""From a policy to automata: the only bridge between `policy` and `automata`.
+
+Compiling checks everything that can be checked without a tokenizer (dialect, empty matches, stop points), so that a
+policy that compiles is a policy that can be enforced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nco_guard.automata import (
+    AhoCorasick,
+    AlternatingMachine,
+    Automaton,
+    CharMachine,
+    ClassAutomaton,
+    FsmMachine,
+    Utf8Automaton,
+)
+from nco_guard.automata import syntax
+from nco_guard.automata.inclusion import escaping_text
+from nco_guard.errors import PatternError, PolicyError, StateLimitError
+from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
+
+__all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy"]
+
+UTF8_RULE = "utf-8"
+_HARD = float("inf")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One automaton as the masks see it, and the rule or rules that it stands for.
+
+    `penalty`: infinity for a hard constraint, lambda for a soft one, 0 for one that is only monitored.
+    `reads_prompt`: it starts in the state that the prompt leads to.
+    `rules_at(state)`: the rules whose match a step into `state` completes.
+    """
+
+    rule_ids: tuple[str, ...]
+    automaton: Automaton
+    penalty: float = _HARD
+    monitor: bool = False
+    reads_prompt: bool = False
+    rules_at: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
+
+    @property
+    def hard(self) -> bool:
+        """Whether it masks, rather than penalises or records."""
+        return self.penalty == _HARD
+
+
+class CompiledRule:
+    """One rule, read and checked.
+
+    `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
+    ready-made automaton.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.id = rule.id
+        self.node: syntax.Node | None = None
+        self.stop_node: syntax.Node | None = None
+        if isinstance(rule, StringRule):
+            self.node = syntax.alternation([syntax.literal(s, fold=rule.case == "fold") for s in rule.strings])
+        elif isinstance(rule, RegexRule):
+            flags = re.IGNORECASE if rule.case == "fold" else 0
+            self.node = self._parse(rule.regex, flags, "regex")
+            if rule.stop_at is not None:
+                self.stop_node = self._parse(rule.stop_at, flags, "stop_at")
+        if self.node is not None and rule.whole_word:
+            self.node = syntax.whole_word(self.node)
+        self._check()
+
+    def _parse(self, pattern: str, flags: int, name: str) -> syntax.Node:
+        try:
+            return syntax.parse(pattern, flags)
+        except PatternError as error:
+            raise error.named(self.id, name) from None
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """State limits are met while stepping; name the rule that met them."""
+        try:
+            yield
+        except StateLimitError as error:
+            raise StateLimitError(error.message, rule_id=self.id) from None
+
+    def _check(self) -> None:
+        if isinstance(self.rule, StringRule):
+            return
+        with self._naming():
+            machine = self.machine(every_end=False)
+            name = "fsm" if isinstance(self.rule, AutomatonRule) else "regex"
+            empty = machine.accepts_empty if isinstance(machine, FsmMachine) else not machine.may_end(machine.start)
+            if empty:
+                raise PatternError(
+                    "a rule that matches the empty text forbids everything; make at least one character necessary",
+                    construct="an empty match",
+                    rule_id=self.id,
+                    field=name,
+                )
+            if self.stop_node is not None:
+                stop = AlternatingMachine(self.stop_node)
+                if not stop.may_end(stop.start):
+                    raise PatternError(
+                        "a stop point that matches the empty text forbids everything",
+                        construct="an empty match",
+                        rule_id=self.id,
+                        field="stop_at",
+                    )
+                escape = escaping_text(machine, stop)
+                if escape is not None:
+                    raise PolicyError(
+                        "not every match contains a match of stop_at: for example a text of the shape "
+                        f"{escape!r} gets past it; make stop_at less specific",
+                        rule_id=self.id,
+                        field="stop_at",
+                    )
+
+    def machine(self, *, every_end: bool, stop: bool = False) -> CharMachine:
+        """A fresh machine for the rule's pattern, or for its stop point."""
+        if isinstance(self.rule, AutomatonRule):
+            return FsmMachine(self.rule.fsm)
+        node = self.stop_node if stop and self.stop_node is not None else self.node
+        if node is None:
+            raise PolicyError("the rule has no pattern", rule_id=self.id)
+        return AlternatingMachine(node, every_end=every_end)
+
+    @cached_property
+    def searcher(self) -> CharMachine:
+        """The machine that finds spans of the whole pattern in finished text."""
+        return self.machine(every_end=True)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the rule is a list of exact substrings, fit for Aho-Corasick."""
+        rule = self.rule
+        return isinstance(rule, StringRule) and rule.case == "exact" and not rule.whole_word
+
+
+@dataclass(frozen=True)
+class CompiledPolicy:
+    """A policy whose every rule is known to be enforceable."""
+
+    policy: Policy
+    rules: tuple[CompiledRule, ...]
+
+    @property
+    def digest(self) -> str:
+        """The policy's digest."""
+        return self.policy.digest
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Fresh automata for all rules, with well-formed UTF-8 first.
+
+        Plain hard strings of all rules share one Aho-Corasick automaton; every other rule has its own.
+        """
+        found = [Constraint((UTF8_RULE,), Utf8Automaton(), reads_prompt=False)]
+        shared: dict[bool, list[CompiledRule]] = {}
+        for compiled in self.rules:
+            rule = compiled.rule
+            mode = rule.mode
+            reads_prompt = rule.context == "prompt"
+            if compiled.plain and mode == "hard":
+                shared.setdefault(reads_prompt, []).append(compiled)
+                continue
+            automaton: Automaton
+            if compiled.plain and isinstance(rule, StringRule):
+                automaton = AhoCorasick([s.encode() for s in rule.strings])
+            else:
+                hard = mode == "hard"
+                automaton = ClassAutomaton(compiled.machine(every_end=not hard, stop=True), absorbing=hard)
+            penalty = 0.0 if mode == "monitor" else rule.penalty
+            found.append(
+                Constraint((rule.id,), automaton, penalty, monitor=mode == "monitor", reads_prompt=reads_prompt)
+            )
+        for reads_prompt, members in shared.items():
+            found.append(_strings_constraint(members, reads_prompt))
+        return tuple(found)
+
+
+def _strings_constraint(members: list[CompiledRule], reads_prompt: bool) -> Constraint:
+    patterns: list[bytes] = []
+    owners: list[str] = []
+    for compiled in members:
+        if isinstance(compiled.rule, StringRule):
+            patterns.extend(s.encode() for s in compiled.rule.strings)
+            owners.extend([compiled.id] * len(compiled.rule.strings))
+    automaton = AhoCorasick(patterns)
+
+    def rules_at(state: int) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(owners[i] for i in automaton.patterns_ending(state)))
+
+    return Constraint(
+        tuple(compiled.id for compiled in members), automaton, reads_prompt=reads_prompt, rules_at=rules_at
+    )
+
+
+def compile_policy(policy: Policy) -> CompiledPolicy:
+    """Read and check every rule.
+
+    Errors: `PatternError` for a construct that cannot be enforced or a pattern that matches the empty text,
+    `PolicyError` for a stop point that a match can get past, `StateLimitError` for a rule whose automaton is too
+    large; each names the rule.
+    """
+    return CompiledPolicy(policy, tuple(CompiledRule(rule) for rule in policy.rules))

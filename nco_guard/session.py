@@ -1,0 +1,207 @@
+"""A guard bound to one tokenizer, and one sequence under it.
+
+`BoundGuard` is immutable and shared, one per model; `Session` is small and mutable, one per sequence. Engines that
+generate in batches use `BoundGuard.tables` directly (see `batch`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.compiler import CompiledPolicy
+from nco_guard.errors import ForbiddenTokenError, GenerationError
+from nco_guard.masking import ENDED, VIOLATED, JointTables
+from nco_guard.policy import Policy
+from nco_guard.tokens import PrefixTree, Vocabulary
+
+__all__ = ["BoundGuard", "Session"]
+
+
+class BoundGuard:
+    """A policy bound to a vocabulary: masks and transitions, found as they are needed.
+
+    Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
+    meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens.
+    """
+
+    def __init__(
+        self, compiled: CompiledPolicy, vocabulary: Vocabulary, *, memory_limit: int = 512 << 20
+    ) -> None:
+        started = time.perf_counter()
+        self._compiled = compiled
+        self.vocabulary = vocabulary
+        self._memory_limit = memory_limit
+        outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
+        self._tree = PrefixTree(vocabulary.tokens, [i for i in range(vocabulary.width) if i not in outside])
+        self._tree_seconds = time.perf_counter() - started
+        self._lock = threading.Lock()
+        started = time.perf_counter()
+        self._tables = self._fresh()
+        self._tables_seconds = time.perf_counter() - started
+
+    def __repr__(self) -> str:
+        return f"BoundGuard(policy={self.policy.name!r}, vocabulary={self.vocabulary!r})"
+
+    def _fresh(self) -> JointTables:
+        return JointTables(
+            self._compiled.constraints(), self.vocabulary, self._tree, memory_limit=self._memory_limit
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that is enforced."""
+        return self._compiled.policy
+
+    @property
+    def needs_context(self) -> bool:
+        """Whether some rule looks at the prompt (`context="prompt"`)."""
+        return any(rule.context == "prompt" for rule in self.policy.rules)
+
+    @property
+    def tables(self) -> JointTables:
+        """The current tables. States belong to the tables that they came from."""
+        if self._tables.full:
+            with self._lock:
+                if self._tables.full:
+                    self._tables = self._fresh()
+        return self._tables
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Sizes and times: constraints, states found, bytes held, seconds spent in binding."""
+        tables = self._tables
+        return {
+            "constraints": len(tables.constraints),
+            "automaton_states": sum(c.automaton.state_count for c in tables.constraints),
+            "joint_states": tables.state_count,
+            "tree_nodes": len(self._tree),
+            "tree_bytes": self._tree.nbytes,
+            "table_bytes": tables.nbytes,
+            "tree_seconds": self._tree_seconds,
+            "tables_seconds": self._tables_seconds,
+        }
+
+    def session(self, context: str | Sequence[int] | None = None) -> Session:
+        """A new sequence. `context`: the text or token ids that the output continues, for rules that read it."""
+        return Session(self, self.context_bytes(context))
+
+    def context_bytes(self, context: str | Sequence[int] | None) -> bytes:
+        """A prompt as well-formed UTF-8; ill-formed parts become U+FFFD, as in decoding."""
+        if context is None or not self.needs_context:
+            return b""
+        if isinstance(context, str):
+            return context.encode("utf-8", "replace")
+        raw = b"".join(self.vocabulary.tokens[i] for i in context if 0 <= i < self.vocabulary.width)
+        return raw.decode("utf-8", "replace").encode()
+
+
+class Session:
+    """One sequence under a guard.
+
+    The guarantee holds for whoever only advances by tokens that `mask()` allows and ends only where `may_end`.
+    `fork` copies, `rollback` goes back; both cost O(tokens) at most.
+    """
+
+    def __init__(self, bound: BoundGuard, context: bytes = b"") -> None:
+        self._bound = bound
+        self._context = context
+        self._tables = bound.tables
+        self._ids: list[int] = []
+        self._states: list[int] = [self._tables.start_after(context)]
+
+    @property
+    def _state(self) -> int:
+        """The current joint state; replayed if the tables were replaced."""
+        tables = self._bound.tables
+        if tables is not self._tables:
+            self._tables = tables
+            self._states = [tables.start_after(self._context)]
+            for token in self._ids:
+                self._states.append(tables.next(self._states[-1], token))
+        return self._states[-1]
+
+    def forbidden_ids(self, remaining: int | None = None) -> NDArray[np.int64]:
+        """Sorted ids of the forbidden tokens, int64; shared, read-only.
+
+        `remaining`: how many tokens may still follow the next one, where that is known; near the limit, tokens after
+        which the text could not end in time are forbidden too.
+        """
+        return self._tables_now().forbidden(self._state, remaining)
+
+    def _tables_now(self) -> JointTables:
+        _ = self._state  # replays first if need be
+        return self._tables
+
+    def mask(self, remaining: int | None = None) -> NDArray[np.bool_]:
+        """bool [vocab_width], True = forbidden. Cost: O(vocab_width); `forbidden_ids` is the sparse form."""
+        mask = np.zeros(self._bound.vocabulary.width, bool)
+        mask[self.forbidden_ids(remaining)] = True
+        return mask
+
+    def penalties(self) -> NDArray[np.float32]:
+        """float32 [vocab_width]: what soft rules subtract from each logit."""
+        amounts = np.zeros(self._bound.vocabulary.width, np.float32)
+        ids, values = self._tables_now().penalties(self._state)
+        amounts[ids] = values
+        return amounts
+
+    def advance(self, token_id: int) -> None:
+        """Append a token.
+
+        Errors: `ForbiddenTokenError` for one that the mask forbids (the session stays as it was), `GenerationError`
+        after the end.
+        """
+        state = self._state
+        if state == ENDED:
+            raise GenerationError("this sequence has ended; call rollback() or start another session")
+        reached = self._tables.next(state, token_id)
+        if reached == VIOLATED:
+            if not 0 <= token_id < self._bound.vocabulary.width:
+                raise ForbiddenTokenError(
+                    f"token {token_id} is outside the vocabulary of {self._bound.vocabulary.width} columns"
+                )
+            rules = ", ".join(self._tables.rules_completing(state, token_id)) or "no token of the tokenizer"
+            raise ForbiddenTokenError(f"token {token_id} is forbidden at step {len(self._ids)}: {rules}")
+        self._ids.append(int(token_id))
+        self._states.append(reached)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text may end here (and so whether end-of-sequence is allowed)."""
+        return self._tables_now().may_end(self._state)
+
+    @property
+    def ended(self) -> bool:
+        """Whether end-of-sequence was the last token."""
+        return self._state == ENDED
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The tokens so far."""
+        return tuple(self._ids)
+
+    @property
+    def text(self) -> str:
+        """The text so far, as the tokenizer decodes it; an unfinished character at its end shows as U+FFFD."""
+        return self._bound.vocabulary.text_of(self._ids)
+
+    def fork(self) -> Session:
+        """An independent copy."""
+        copy = Session.__new__(Session)
+        copy._bound, copy._context, copy._tables = self._bound, self._context, self._tables
+        copy._ids, copy._states = self._ids.copy(), self._states.copy()
+        return copy
+
+    def rollback(self, n: int = 1) -> None:
+        """Take back the last n tokens. Errors: `ValueError` for n outside 0 to the number of tokens."""
+        if not 0 <= n <= len(self._ids):
+            raise ValueError(f"n must be between 0 and {len(self._ids)}, got {n}")
+        _ = self._state
+        if n:
+            del self._ids[-n:], self._states[-n:]
