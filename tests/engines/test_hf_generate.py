@@ -1,0 +1,445 @@
+"""Guarded `generate` with real models: every decoding option, and not one violation."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    StoppingCriteria,
+    TextIteratorStreamer,
+    TextStreamer,
+)
+from transformers.generation.streamers import BaseStreamer
+
+from nco_guard.engines.hf import StepReport, TextStream, generate, stream
+from nco_guard.errors import DeadEndError, TokenizerError, UnsupportedError
+
+PROMPTS = ["what the", "a class of passengers said", "f"]
+ONE = {"prompt_lookup_num_tokens", "assistant_model"}
+
+MODES: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampling": {"do_sample": True, "temperature": 1.5},
+    "several": {"do_sample": True, "num_return_sequences": 3},
+    "beams": {"num_beams": 4, "num_return_sequences": 3},
+    "beam sampling": {"num_beams": 3, "do_sample": True},
+    "early beams": {"num_beams": 2, "early_stopping": True, "length_penalty": 2.0},
+    "prompt lookup": {"prompt_lookup_num_tokens": 4},
+    "sampled lookup": {"prompt_lookup_num_tokens": 4, "do_sample": True},
+    "assisted": {"assistant_model": True},
+    "sampled assisted": {"assistant_model": True, "do_sample": True},
+    "filters": {"do_sample": True, "top_k": 4, "top_p": 0.8, "min_p": 0.01, "renormalize_logits": True},
+    "penalties": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "min_new_tokens": 8},
+    "no cache": {"use_cache": False},
+    "guidance": {"guidance_scale": 1.5},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_text_breaks_the_policy(mode: str, tokenizer: Any, model_of: Any, guard: Any) -> None:
+    model, options = model_of(tokenizer), dict(MODES[mode])
+    if "assistant_model" in options:
+        options["assistant_model"] = model_of(tokenizer, 2)
+    batches = [[prompt] for prompt in PROMPTS] if ONE & set(options) or mode == "guidance" else [PROMPTS]
+    for seed in range(3):
+        torch.manual_seed(seed)
+        for batch in batches:
+            result = generate(guard, model, tokenizer, batch, max_new_tokens=20, **options)
+            assert len(result.texts) == len(batch) * options.get("num_return_sequences", 1)
+            for text, ids, report in zip(result.texts, result.token_ids, result.reports, strict=True):
+                assert report, (mode, text)
+                assert text == tokenizer.decode(ids, skip_special_tokens=True)
+                assert len(ids) <= 20
+
+
+def test_the_unguarded_model_writes_what_is_forbidden(tokenizer: Any, model_of: Any, guard: Any) -> None:
+    """Else the other tests would prove nothing."""
+    inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True, return_token_type_ids=False)
+    torch.manual_seed(0)
+    output = model_of(tokenizer).generate(**inputs, max_new_tokens=40, do_sample=True, num_return_sequences=4)
+    texts = tokenizer.batch_decode(output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True)
+    assert sum(not guard.verify(text) for text in texts) >= 4
+
+
+def test_allowed_logits_are_bit_identical(byte_level: Any, model_of: Any, guard: Any) -> None:
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        PROMPTS,
+        max_new_tokens=15,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+    )
+    for scores, logits in zip(result.output.scores, result.output.logits, strict=True):
+        masked = scores == -torch.inf
+        assert bool(masked.any())
+        assert bool(torch.isfinite(logits).all())
+        assert torch.equal(scores[~masked], logits[~masked])
+
+
+def test_a_batch_equals_its_rows_one_by_one(byte_level: Any, model_of: Any, guard: Any) -> None:
+    model = model_of(byte_level)
+    together = generate(guard, model, byte_level, PROMPTS, max_new_tokens=15)
+    for prompt, text in zip(PROMPTS, together.texts, strict=True):
+        assert generate(guard, model, byte_level, prompt, max_new_tokens=15).texts == [text]
+
+
+def test_greedy_equals_prompt_lookup_and_assisted(byte_level: Any, model_of: Any, guard: Any) -> None:
+    model = model_of(byte_level)
+    prompt = "what the fuck what the fuck what the"
+    plain = generate(guard, model, byte_level, prompt, max_new_tokens=25)
+    for options in ({"prompt_lookup_num_tokens": 6}, {"assistant_model": model_of(byte_level, 2)}):
+        assert generate(guard, model, byte_level, prompt, max_new_tokens=25, **options).texts == plain.texts
+
+
+def test_where_nothing_is_forbidden_nothing_changes(byte_level: Any, model_of: Any, guard: Any) -> None:
+    """A policy that the model never meets leaves greedy output as it is."""
+    quiet = type(guard)(["never written by this model"], [])
+    model = model_of(byte_level)
+    inputs = byte_level("the", return_tensors="pt", return_token_type_ids=False)
+    output = model.generate(**inputs, max_new_tokens=25)[0, inputs.input_ids.shape[1] :].tolist()
+    assert generate(quiet, model, byte_level, "the", max_new_tokens=25).token_ids == [output]
+
+
+def test_prompts_of_every_form(byte_level: Any, model_of: Any, guard: Any) -> None:
+    model = model_of(byte_level)
+
+    def texts(prompts: Any) -> list[str]:
+        return generate(guard, model, byte_level, prompts, max_new_tokens=8).texts
+
+    chat = [{"role": "user", "content": "hi"}]
+    inputs = byte_level("what", return_tensors="pt", return_token_type_ids=False)
+    assert (
+        texts("what")
+        == texts(["what"])
+        == texts(inputs)
+        == texts(inputs.input_ids)
+        == texts(inputs.input_ids[0])
+    )
+    assert texts(chat) == texts([chat]) == texts("user: hi\nassistant: ")
+    assert texts([chat, chat]) == texts(chat) * 2
+    prefilled = [*chat, {"role": "assistant", "content": "what"}]
+    assert len(texts(prefilled)) == 1
+    for wrong in ([], [1, "a"], [chat, prefilled], [chat, "text"]):
+        with pytest.raises(UnsupportedError):
+            texts(wrong)
+
+
+def test_lengths_are_those_of_transformers(byte_level: Any, model_of: Any, guard: Any) -> None:
+    model = model_of(byte_level)
+    prompt = byte_level("what the").input_ids
+    for options, expected in [
+        ({}, 20),
+        ({"max_new_tokens": 7}, 7),
+        ({"max_length": len(prompt) + 5}, 5),
+        ({"generation_config": GenerationConfig(max_new_tokens=9)}, 9),
+    ]:
+        result = generate(guard, model, byte_level, "what the", **options)
+        assert [len(ids) for ids in result.token_ids] == [expected]
+        assert result.outcomes == ["length"]
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+def test_a_text_cut_by_the_limit_may_end_there(limit: int, tokenizer: Any, model_of: Any, guard: Any) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        result = generate(
+            guard,
+            model_of(tokenizer),
+            tokenizer,
+            PROMPTS,
+            max_new_tokens=limit,
+            do_sample=True,
+            num_return_sequences=2,
+        )
+        assert all(result.reports)
+        assert set(result.outcomes) <= {"length", "ended"}
+        assert not any("\ufffd" in text for text in result.texts)
+
+
+def test_stop_strings_that_end_badly_are_trimmed(byte_level: Any, model_of: Any, guard: Any) -> None:
+    """The stop string ` ass` is itself a forbidden word at the end of the text."""
+    model, seen = model_of(byte_level), set()
+    for seed in range(12):
+        torch.manual_seed(seed)
+        result = generate(
+            guard,
+            model,
+            byte_level,
+            PROMPTS,
+            max_new_tokens=60,
+            do_sample=True,
+            stop_strings=[" ass", " as", "pass"],
+        )
+        assert all(result.reports)
+        seen.update(result.outcomes)
+        for text, ids in zip(result.texts, result.token_ids, strict=True):
+            assert text == byte_level.decode(ids, skip_special_tokens=True)
+        rows = [byte_level.decode(row, skip_special_tokens=True) for row in result.output]
+        for row, text in zip(rows, result.texts, strict=True):
+            assert row.endswith(text)
+    assert {"stopped", "trimmed"} <= seen
+
+
+def test_a_criterion_of_ones_own_stops_and_trims(byte_level: Any, model_of: Any, guard: Any) -> None:
+    class AtLength(StoppingCriteria):
+        def __init__(self, length: int) -> None:
+            self.length = length
+
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+            return torch.full((len(input_ids),), input_ids.shape[1] >= self.length)
+
+    start = len(byte_level("what the").input_ids)
+    for length in range(1, 20):
+        result = generate(
+            guard,
+            model_of(byte_level),
+            byte_level,
+            "what the",
+            max_new_tokens=50,
+            stopping_criteria=[AtLength(start + length)],
+        )
+        assert all(result.reports)
+        assert result.output.shape[1] == start + len(result.token_ids[0])
+        assert result.outcomes[0] == ("stopped" if len(result.token_ids[0]) == length else "trimmed")
+
+
+class Prefer(LogitsProcessor):
+    """Raises some tokens at some step."""
+
+    def __init__(self, tokens: list[int], after: int) -> None:
+        self.tokens, self.after = tokens, after
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        if input_ids.shape[1] >= self.after:
+            scores[:, self.tokens] += 1000.0
+        return scores
+
+
+def test_processors_of_ones_own_run_before_the_guard(byte_level: Any, model_of: Any, guard: Any) -> None:
+    k = byte_level("k").input_ids
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        "what the",
+        max_new_tokens=20,
+        logits_processor=[Prefer(k, 12)],
+    )
+    assert result.reports == [True]
+    assert "k" in result.texts[0]
+
+
+def test_the_text_ends_at_the_tokenizers_end_too(byte_level: Any, model_of: Any, guard: Any) -> None:
+    """The model's own configuration names another end; decode() would show whatever came after the tokenizer's."""
+    end, other = byte_level.eos_token_id, byte_level("x").input_ids
+    length = len(byte_level("what the").input_ids)
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        "what the",
+        max_new_tokens=20,
+        eos_token_id=other,
+        logits_processor=[Prefer([end], length + 5)],
+    )
+    assert result.outcomes == ["ended"]
+    assert result.token_ids[0][-1] == end or result.texts[0].endswith("x")
+
+
+def test_special_tokens_are_no_reset(byte_level: Any, model_of: Any, guard: Any) -> None:
+    """`fu`, a special token, `ck`: decode() reads one word."""
+    special = byte_level.convert_tokens_to_ids("<s>")
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        "what the",
+        max_new_tokens=40,
+        do_sample=True,
+        sequence_bias={(special,): 16.0},
+    )
+    assert special in result.token_ids[0]
+    assert result.reports == [True]
+    shown = generate(
+        guard, model_of(byte_level), byte_level, "a", max_new_tokens=9, skip_special_tokens=False
+    )
+    assert shown.texts == [byte_level.decode(shown.token_ids[0], skip_special_tokens=False)]
+
+
+def test_wider_logits_than_the_tokenizer(byte_level: Any, guard: Any) -> None:
+    from nco_guard.testing import biased_model, random_model
+
+    wide = biased_model(byte_level, ["fuck"], vocab_width=len(byte_level) + 24)
+    result = generate(guard, wide, byte_level, "what the", max_new_tokens=20, do_sample=True)
+    assert max(result.token_ids[0]) < len(byte_level)
+    assert all(result.reports)
+    with pytest.raises(TokenizerError, match="columns"):
+        generate(guard, random_model(byte_level, vocab_width=len(byte_level) - 4), byte_level, "what")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"custom_generate": "somebody/else"}, "custom_generate"),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "penalty_alpha"),
+        ({"dola_layers": "low"}, "dola_layers"),
+        ({"num_beam_groups": 2, "num_beams": 4}, "num_beam_groups"),
+        ({"forced_eos_token_id": 2}, "forced_eos_token_id"),
+        ({"forced_bos_token_id": 0}, "forced_bos_token_id"),
+        ({"token_healing": True}, "token_healing"),
+        ({"cache_implementation": "paged"}, "paged"),
+        ({"inputs_embeds": torch.zeros(1, 2, 32)}, "inputs_embeds"),
+        ({"generation_config": GenerationConfig(forced_eos_token_id=2)}, "forced_eos_token_id"),
+    ],
+)
+def test_what_cannot_be_guaranteed_is_refused(
+    options: dict[str, Any], name: str, byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    with pytest.raises(UnsupportedError, match=name):
+        generate(guard, model_of(byte_level), byte_level, "what the", **options)
+
+
+def test_batches_need_silent_pads_on_the_left(model_of: Any, guard: Any) -> None:
+    from nco_guard.testing import biased_model, tiny_tokenizer
+
+    tokenizer = tiny_tokenizer("byte-level")
+    model = biased_model(tokenizer, ["fuck"])
+    tokenizer.padding_side = "right"
+    inputs = tokenizer(["what", "a class"], return_tensors="pt", padding=True, return_token_type_ids=False)
+    with pytest.raises(UnsupportedError, match="left"):
+        generate(guard, model, tokenizer, inputs)
+    assert len(generate(guard, model, tokenizer, ["what", "a class"], max_new_tokens=3).texts) == 2
+    with pytest.raises(UnsupportedError, match="pad token"):
+        generate(guard, model, tokenizer, ["what", "a class"], pad_token_id=tokenizer("x").input_ids[0])
+    tokenizer.pad_token = None
+    with pytest.raises(UnsupportedError, match="pad_token"):
+        generate(guard, model, tokenizer, ["what", "a class"])
+
+
+def test_dead_ends_are_named(byte_level: Any, model_of: Any, guard: Any) -> None:
+    """Somebody else allows one way on, and it leads into a forbidden string."""
+    only = (
+        byte_level("f").input_ids
+        + byte_level("u").input_ids
+        + byte_level("c").input_ids
+        + byte_level("k").input_ids
+    )
+    start = len(byte_level("what the").input_ids)
+    with pytest.raises(DeadEndError, match="no token is left"):
+        generate(
+            guard,
+            model_of(byte_level),
+            byte_level,
+            "what the",
+            max_new_tokens=30,
+            prefix_allowed_tokens_fn=lambda _, ids: [only[(len(ids) - start) % 4]],
+        )
+
+
+def test_reports_of_steps_reach_the_sink(byte_level: Any, model_of: Any, guard: Any) -> None:
+    steps: list[StepReport] = []
+    result = generate(guard, model_of(byte_level), byte_level, PROMPTS, max_new_tokens=20, sink=steps.append)
+    assert len(steps) == max(len(ids) for ids in result.token_ids)
+    assert any(any(step.top_forbidden) for step in steps)
+
+
+# Streaming
+
+
+def test_streamed_pieces_are_the_text(tokenizer: Any, model_of: Any, guard: Any) -> None:
+    options = {"max_new_tokens": 30}
+    expected = generate(guard, model_of(tokenizer), tokenizer, "what the", **options).texts[0]
+    pieces = list(stream(guard, model_of(tokenizer), tokenizer, "what the", **options))
+    assert "".join(pieces) == expected
+    assert len(pieces) > 5
+    seen: list[str] = []
+    vocabulary = guard.bind(tokenizer, eos_token_ids=[tokenizer.eos_token_id]).vocabulary
+    generate(
+        guard,
+        model_of(tokenizer),
+        tokenizer,
+        "what the",
+        streamer=TextStream(vocabulary, seen.append),
+        **options,
+    )
+    assert "".join(seen) == expected
+
+
+def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guard: Any) -> None:
+    for seed in range(12):
+        options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "stop_strings": [" ass", "pass"]}
+        torch.manual_seed(seed)
+        expected = generate(guard, model_of(byte_level), byte_level, "what the", **options).texts[0]
+        torch.manual_seed(seed)
+        shown = ""
+        for piece in stream(guard, model_of(byte_level), byte_level, "what the", **options):
+            shown += piece
+            assert guard.verify(shown)
+        assert shown == expected
+
+
+def test_closing_a_stream_stops_the_generation(byte_level: Any, model_of: Any, guard: Any) -> None:
+    pieces = stream(guard, model_of(byte_level), byte_level, "what the", max_new_tokens=1900)
+    assert next(pieces)
+    start = time.perf_counter()
+    pieces.close()
+    assert time.perf_counter() - start < 2
+    assert not any(thread.name.startswith("nco-guard-stream") for thread in threading.enumerate())
+
+
+def test_errors_reach_the_reader_of_a_stream(byte_level: Any, model_of: Any, guard: Any) -> None:
+    with pytest.raises(UnsupportedError, match="forced_eos"):
+        list(stream(guard, model_of(byte_level), byte_level, "what the", forced_eos_token_id=2))
+    with pytest.raises(UnsupportedError, match="one prompt"):
+        list(stream(guard, model_of(byte_level), byte_level, ["what", "the"]))
+
+
+def test_streamers_of_transformers(byte_level: Any, model_of: Any, guard: Any) -> None:
+    model = model_of(byte_level)
+    streamer = TextIteratorStreamer(byte_level, skip_prompt=True, skip_special_tokens=True, timeout=10)
+    result = generate(guard, model, byte_level, "what the", max_new_tokens=30, streamer=streamer)
+    assert "".join(streamer) == result.texts[0]
+    with pytest.raises(UnsupportedError, match="skip_special_tokens=True"):
+        generate(guard, model, byte_level, "what the", streamer=TextStreamer(byte_level))
+    with pytest.raises(UnsupportedError, match="one sequence"):
+        generate(guard, model, byte_level, PROMPTS, streamer=streamer)
+
+
+def test_line_by_line_streamers_are_refused_where_first_spaces_vanish(
+    tokenizer: Any, model_of: Any, guard: Any
+) -> None:
+    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    if not guard.bind(tokenizer).vocabulary.strips_first_space:
+        return
+    with pytest.raises(UnsupportedError, match="first space"):
+        generate(guard, model_of(tokenizer), tokenizer, "what the", streamer=streamer)
+
+
+def test_streamers_are_told_the_end_when_generation_fails(byte_level: Any, model_of: Any, guard: Any) -> None:
+    class Recorder(BaseStreamer):
+        ended = 0
+
+        def put(self, value: torch.Tensor) -> None:
+            pass
+
+        def end(self) -> None:
+            self.ended += 1
+
+    class Broken(LogitsProcessor):
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            raise KeyError("mine")
+
+    recorder = Recorder()
+    with pytest.raises(KeyError):
+        generate(
+            guard, model_of(byte_level), byte_level, "what", streamer=recorder, logits_processor=[Broken()]
+        )
+    assert recorder.ended == 1

@@ -1,0 +1,174 @@
+"""The logits processor by itself: what it writes, what it leaves alone, and how it fails."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from transformers import LogitsProcessorList
+
+from nco_guard.engines.hf import GuardLogitsProcessor, StepReport
+from nco_guard.errors import DeadEndError, TokenizerError
+
+INF = -math.inf
+
+
+def scores_for(bound: Any, rows: int = 1, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, bound.vocabulary.width, generator=torch.Generator().manual_seed(seed))
+
+
+def ids_of(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def test_forbidden_columns_are_minus_infinity_and_the_rest_is_bit_identical(
+    byte_level: Any, guard: Any
+) -> None:
+    bound = guard.bind(byte_level)
+    processor = GuardLogitsProcessor(bound)
+    prompt, text = ids_of(byte_level, "the"), ids_of(byte_level, "what fuc")
+    for length in range(len(prompt), len(prompt) + len(text) + 1):
+        ids = torch.tensor([[*prompt, *text][:length]])
+        scores = scores_for(bound)
+        before = scores.clone()
+        result = processor(ids, scores)
+        state = bound.tables.start
+        for token in text[: length - len(prompt)]:
+            state = bound.tables.next(state, token)
+        forbidden = torch.zeros(bound.vocabulary.width, dtype=torch.bool)
+        forbidden[bound.tables.forbidden(state).tolist()] = True
+        assert torch.equal(result[0] == INF, forbidden)
+        assert torch.equal(result[0][~forbidden], before[0][~forbidden])
+        assert torch.equal(scores, before), "transformers may keep this tensor"
+    assert forbidden[ids_of(byte_level, "k")[0]]
+
+
+def test_in_place_writes_into_the_scores_contiguous_or_not(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    ids = torch.tensor([ids_of(byte_level, "the")] * 2)
+    expected = GuardLogitsProcessor(bound)(ids, scores_for(bound, 2))
+    for scores in (scores_for(bound, 2), torch.stack([scores_for(bound, 2)] * 3, dim=2)[:, :, 1]):
+        assert GuardLogitsProcessor(bound, in_place=True)(ids, scores) is scores
+        assert torch.equal(scores, expected)
+
+
+def test_another_width_is_an_error_that_names_both(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    width = bound.vocabulary.width
+    with pytest.raises(TokenizerError, match=f"{width + 8} columns .* {width}"):
+        GuardLogitsProcessor(bound)(torch.tensor([[1]]), torch.zeros(1, width + 8))
+
+
+def test_padding_columns_of_wider_logits_are_forbidden(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level, vocab_width=len(byte_level) + 8)
+    result = GuardLogitsProcessor(bound)(torch.tensor([[1]]), scores_for(bound))
+    assert torch.equal(result[0, -8:], torch.full((8,), INF))
+
+
+def test_no_token_left_is_an_error_and_never_token_zero(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    prompt = ids_of(byte_level, "the")
+    scores = torch.full((2, bound.vocabulary.width), INF)
+    only = ids_of(byte_level, "k")[0]
+    scores[0, :] = 0.0
+    scores[1, only] = 1.0
+    processor = GuardLogitsProcessor(bound)
+    processor(torch.tensor([prompt, prompt]), torch.zeros_like(scores))
+    for length in range(1, 4):
+        ids = torch.tensor([[*prompt, *ids_of(byte_level, text)[:length]] for text in ("was", "fuc")])
+        if length < 3:
+            processor(ids, torch.zeros_like(scores))
+    with pytest.raises(DeadEndError, match="row 1"):
+        processor(ids, scores)
+    beams = GuardLogitsProcessor(bound, beams=2)
+    for length in range(len(prompt), ids.shape[1]):
+        beams(ids[:, :length], torch.zeros_like(scores))
+    result = beams(ids, scores)
+    assert bool((result[1] == INF).all()), "one dead beam of two is no dead end"
+
+
+def test_nothing_can_be_added_after_the_end(byte_level: Any, guard: Any) -> None:
+    """Where the engine does not stop at an end-of-sequence of the vocabulary, the text stays as it was."""
+    bound = guard.bind(byte_level)
+    prompt = ids_of(byte_level, "the")
+    processor = GuardLogitsProcessor(bound)
+    scores = scores_for(bound)
+    processor(torch.tensor([prompt]), scores)
+    ended = torch.tensor([[*prompt, byte_level.eos_token_id]])
+    allowed = (processor(ended, scores)[0] > INF).nonzero().ravel().tolist()
+    assert allowed == list(bound.vocabulary.special_ids)
+    scores[:, allowed] = INF
+    again = torch.cat([ended, torch.tensor([[byte_level.pad_token_id]])], dim=1)
+    assert (processor(again, scores)[0] > INF).nonzero().ravel().tolist() == allowed
+
+
+def test_rows_that_somebody_else_forced_are_left_alone(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    processor = GuardLogitsProcessor(bound)
+    ids = [*ids_of(byte_level, "the"), *ids_of(byte_level, "fuc"), *ids_of(byte_level, "k")]
+    scores = scores_for(bound)
+    for length in range(1, len(ids) + 1):
+        result = processor(torch.tensor([ids[:length]]), scores)
+    assert torch.equal(result, scores)
+
+
+def test_the_last_tokens_lead_to_where_the_text_may_end(byte_level: Any, guard: Any) -> None:
+    """`ass` as a whole word may be begun, but not as the last token."""
+    bound = guard.bind(byte_level)
+    prompt = ids_of(byte_level, "x ")
+    s, accent = ids_of(byte_level, "s")[0], bound.vocabulary.tokens.index(b"\xc3")
+    ids = [*prompt, *ids_of(byte_level, "a"), s]
+    for last in (False, True):
+        processor = GuardLogitsProcessor(bound, max_new_tokens=3 if last else 4)
+        total = GuardLogitsProcessor(bound, max_length=len(prompt) + (3 if last else 4))
+        for length in range(len(prompt), len(ids) + 1):
+            here = torch.tensor([ids[:length]])
+            result = processor(here, scores_for(bound))
+            assert torch.equal(result, total(here, scores_for(bound)))
+        assert bool(result[0, s] == INF) is last
+        assert bool(result[0, accent] == INF) is last
+
+
+def test_reports_say_what_the_mask_did(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    reports: list[StepReport] = []
+    processor = GuardLogitsProcessor(bound, sink=reports.append, in_place=True)
+    prompt, text = ids_of(byte_level, "the"), ids_of(byte_level, "fuc")
+    k, e = ids_of(byte_level, "k")[0], ids_of(byte_level, "e")[0]
+    for length in range(len(prompt), len(prompt) + len(text) + 1):
+        scores = torch.full((1, bound.vocabulary.width), -20.0)
+        scores[0, k], scores[0, e] = math.log(3.0), 0.0
+        processor(torch.tensor([[*prompt, *text][:length]]), scores)
+    assert [report.steps for report in reports] == [[step] for step in range(len(text) + 1)]
+    assert [report.top_forbidden for report in reports] == [[False]] * len(text) + [[True]]
+    assert reports[-1].best_allowed_rank == [1]
+    assert reports[-1].removed_mass[0] == pytest.approx(0.75, abs=1e-3)
+    assert reports[0].removed_mass[0] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_one_processor_serves_generate_again_and_again(byte_level: Any, guard: Any, model_of: Any) -> None:
+    """Plain `model.generate` with one object: batches, beams, sampling, and other processors."""
+    model = model_of(byte_level)
+    bound = guard.bind(byte_level)
+    processor = GuardLogitsProcessor(bound, max_new_tokens=25)
+    torch.manual_seed(3)
+    for prompts, options in [
+        (["what the", "a class", "hello hello", "x"], {}),
+        (["what the"], {"do_sample": True}),
+        (["what the", "a class"], {"num_beams": 3, "num_return_sequences": 2}),
+        (["what the", "a class"], {"do_sample": True, "top_k": 5, "temperature": 1.3, "top_p": 0.9}),
+        (["what the"], {"num_beams": 3, "do_sample": True}),
+        (
+            ["what the", "a class"],
+            {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 5},
+        ),
+        (["what the fuck what the"], {"prompt_lookup_num_tokens": 4}),
+    ]:
+        inputs = byte_level(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+        output = model.generate(
+            **inputs, max_new_tokens=25, logits_processor=LogitsProcessorList([processor]), **options
+        )
+        for row in output[:, inputs.input_ids.shape[1] :]:
+            text = byte_level.decode(row, skip_special_tokens=True)
+            assert text == bound.vocabulary.text_of(row.tolist())
+            assert guard.verify(text), options
