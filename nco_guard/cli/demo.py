@@ -272,5 +272,5 @@ def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: Dem
     out.print(table)
     out.print(
         f"A small model on a CPU, batches of {settings.batch_size}, seed {settings.seed}, both ways in turns: "
-        "compare speeds within this table only. Perplexity is under the same model, unguarded.",
+        "compare speeds within this table only. Perplexity is under the same model, unguarded",
     )
