@@ -1,8 +1,9 @@
-"""Every snippet in the documentation runs: Python is executed, YAML is loaded as a policy, commands are called.
+"""Every snippet in the documentation runs: Python is executed, YAML is loaded, commands are called.
 
-All snippets of a file share one namespace and one folder, in which lie `policy.yaml` (the file's first YAML snippet, or a
-policy of this test's), `reply.txt` (clean), `draft.txt` (not clean) and `my-model` (the model that ships).
-A fence may be preceded by `<!-- run: no, reason -->`; Python may not. A command line may end with `# exit 1`.
+All snippets of a file share one namespace and one folder, in which lie `policy.yaml` (the file's first YAML
+snippet, or a policy of this test's), `reply.txt` (clean), `draft.txt` (not clean) and `my-model` (the model
+that ships). A fence may be preceded by `<!-- run: no, reason -->`; Python may not. A command line may end
+with `# exit 1`.
 """
 
 from __future__ import annotations
