@@ -20,8 +20,8 @@ SECRET = "078-05-1120"
 POLICY = """\
 name: test
 rules:
-  - {id: codename, kind: string, strings: [Bluebird]}
-  - {id: ssn, kind: regex, pattern: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
+  - {id: codename, strings: [Bluebird]}
+  - {id: ssn, regex: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
 """
 
 
@@ -151,9 +151,9 @@ class TestMistakes:
         path = tmp_path / "policy.yaml"
         path.write_text("rules: [\n")
         fails_cleanly(call("check", path))
-        path.write_text("name: x\nrules:\n  - {id: a, kind: regex, pattern: '(a)\\1'}\n")
+        path.write_text("name: x\nrules:\n  - {id: a, regex: '(a)\\1'}\n")
         fails_cleanly(call("verify", path, "-", stdin="x"), "'a'")
-        path.write_text("name: x\nrules:\n  - {id: a, kind: string, strings: [b], nonsense: 1}\n")
+        path.write_text("name: x\nrules:\n  - {id: a, strings: [b], nonsense: 1}\n")
         fails_cleanly(call("check", path), "nonsense")
 
     def test_a_folder_in_place_of_a_policy(self, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ class TestGenerate:
     def strict(self, tmp_path: Path) -> Path:
         """A policy that a model of random weights would break within a few tokens."""
         path = tmp_path / "strict.yaml"
-        path.write_text("name: strict\nrules:\n  - {id: vowels, kind: regex, pattern: '[aeiou]'}\n")
+        path.write_text("name: strict\nrules:\n  - {id: vowels, regex: '[aeiou]'}\n")
         return path
 
     @pytest.mark.parametrize(

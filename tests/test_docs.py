@@ -28,8 +28,8 @@ EXIT = re.compile(r"\s+# exit (\d)$")
 POLICY = """\
 name: docs
 rules:
-  - {id: codename, kind: string, strings: [Bluebird]}
-  - {id: ssn, kind: regex, pattern: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
+  - {id: codename, strings: [Bluebird]}
+  - {id: ssn, regex: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
 """
 # The defaults of the demonstration take a minute or two.
 SMALLER = {"demo": ["--samples", "2", "--max-new-tokens", "12", "--show", "1"]}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nco_guard.cli.inputs import require_hf
-from nco_guard.cli.output import console, marked, print_json, warn
+from nco_guard.cli.output import console, marked, print_json, table, warn
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -221,46 +221,35 @@ def _progress(out: Console) -> Progress:
 
 def _print_pairs(out: Console, task: _Task, show: int) -> None:
     """Unguarded texts that violate the policy, `show` at most, beside the guarded ones of the same seed."""
-    from rich import box
-    from rich.table import Table
+    from rich.text import Text
 
     colours = out.is_terminal and out.color_system is not None
     pairs = [at for at, report in enumerate(task.base.reports) if not report.ok][:show]
     out.rule(TITLES[task.name])
-    if not pairs:
-        out.print("The unguarded model broke no rule in this run." if show else "")
+    if not task.base.violations:
+        out.print("The unguarded model broke no rule in this run.")
     for at in pairs:
-        table = Table(box=box.SIMPLE_HEAD if colours else box.ASCII2, expand=True, title_justify="left")
-        table.title = _plain(f"> {task.questions[at]}")
-        table.add_column("without the guard", ratio=1)
-        table.add_column("with the guard", ratio=1)
+        out.print(Text(f"> {task.questions[at]}"))
+        pair = table(out, "without the guard", "with the guard")
+        pair.expand = True
+        for column in pair.columns:
+            column.ratio = 1
         cells: list[RenderableType] = []
         for arm in (task.base, task.guarded):
             spans = [(found.start, found.end) for found in arm.reports[at].findings]
             cells.append(marked(arm.texts[at], spans, colours=colours))
-        table.add_row(*cells)
-        out.print(table)
-
-
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
+        pair.add_row(*cells)
+        out.print(pair)
 
 
 def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: DemoSettings) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2)
-    table.add_column("policy")
-    table.add_column("guard")
-    for name in ("violations", "tokens/s", "relative", "perplexity", "interventions"):
-        table.add_column(name, justify="right")
+    rows = table(
+        out, "policy", "guard", ">violations", ">tokens/s", ">relative", ">perplexity", ">interventions"
+    )
     for name, result in results.items():
         for arm in ("base", "guarded"):
             row = result[arm]
-            table.add_row(
+            rows.add_row(
                 name if arm == "base" else "",
                 "off" if arm == "base" else "on",
                 f"{row['violations']}/{row['texts']} ({row['violation_rate']:.1f} %)",
@@ -269,8 +258,8 @@ def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: Dem
                 f"{row['perplexity']:.2f}",
                 str(row.get("interventions", "")),
             )
-    out.print(table)
+    out.print(rows)
     out.print(
-        f"A small model on a CPU, batches of {settings.batch_size}, seed {settings.seed}, both ways in turns: "
-        "compare speeds within this table only. Perplexity is under the same model, unguarded",
+        f"A small model on a CPU, batches of {settings.batch_size}, seed {settings.seed}, both ways in "
+        "turns: compare speeds within this table only. Perplexity is under the same model, unguarded."
     )

@@ -18,7 +18,7 @@ PRESET = "preset:"
 
 def load_policy(spec: str) -> Policy:
     """The policy of a YAML or JSON file, or of presets: `preset:pii`, `preset:pii,ldnoobw`."""
-    from nco_guard.policy import Policy, load_policy_file
+    from nco_guard.policy import Policy
 
     if spec.startswith(PRESET):
         names = [name.strip() for name in spec.removeprefix(PRESET).split(",") if name.strip()]
@@ -29,7 +29,7 @@ def load_policy(spec: str) -> Policy:
     if not path.exists():
         hint = "; presets are written preset:NAME" if path.suffix == "" else ""
         raise NCOGuardError(f"no policy file at {spec}{hint}")
-    return load_policy_file(path)
+    return Policy.from_file(path)
 
 
 def read_text(name: str) -> str:

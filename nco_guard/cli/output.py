@@ -11,9 +11,10 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
-__all__ = ["console", "fail", "marked", "print_json", "printable", "warn"]
+__all__ = ["console", "fail", "marked", "print_json", "printable", "table", "warn"]
 
 #: Where the width of a terminal is unknown, a table must still be readable in a log.
 PLAIN_WIDTH = 100
@@ -72,3 +73,14 @@ def marked(text: str, spans: Iterable[tuple[int, int]], *, colours: bool) -> Tex
 def printable(text: str) -> str:
     """`text` with control characters escaped: a model can write them, a terminal must not obey."""
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+
+
+def table(out: Console, *columns: str) -> Table:
+    """A table for `out`, in ASCII where it may end up in a file; columns that begin with `>` align right."""
+    from rich import box
+    from rich.table import Table
+
+    result = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2)
+    for column in columns:
+        result.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+    return result
