@@ -95,9 +95,7 @@ def _warnings(policy: Policy) -> list[str]:
                 "whole_word: true would spare the words that contain them"
             )
         if rule.mode == "soft" and math.isfinite(rule.penalty) and rule.penalty > 50:
-            warnings.append(
-                f"rule {rule.id!r} is soft: a high penalty is no guarantee; leave it out for that"
-            )
+            warnings.append(f"rule {rule.id!r} is soft: a high penalty is no guarantee")
     return warnings
 
 
