@@ -91,7 +91,7 @@ def _warnings(policy: Policy) -> list[str]:
     for rule in policy.rules:
         if rule.key == "strings" and not rule.whole_word and min(map(len, rule.strings)) <= SHORT:
             warnings.append(
-                f"rule {rule.id!r} forbids strings of {SHORT} characters or fewer anywhere, within words too; "
+                f"rule {rule.id!r} forbids strings of {SHORT} characters or fewer, within words too; "
                 "whole_word: true would spare the words that contain them"
             )
         if rule.mode == "soft" and math.isfinite(rule.penalty) and rule.penalty > 50:
