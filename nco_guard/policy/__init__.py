@@ -1,1 +1,9 @@
-"""Placeholder docstring."""
+"""What must not be said: rules, policies, policy files and presets.
+
+A policy is plain, immutable data; it knows nothing of automata, tokens or models.
+"""
+
+from nco_guard.policy import presets
+from nco_guard.policy.models import AutomatonRule, Policy, RegexRule, Rule, StringRule
+
+__all__ = ["AutomatonRule", "Policy", "RegexRule", "Rule", "StringRule", "presets"]

@@ -1,0 +1,197 @@
+"""What every constraint looks like to the rest of the library: a search automaton over UTF-8 bytes.
+
+States are small non-negative integers, found lazily. A step answers with the next state, or with `~next` (negative)
+when a match completes with this byte. The end of the text is a symbol of its own: `may_end`.
+
+Automata see only well-formed UTF-8. `Utf8Automaton` enforces that as a constraint of its own; in all others an
+ill-formed byte leads to `SINK`, where nothing ever happens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.charsets import CharClasses
+from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+
+__all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
+
+SINK = 0
+_UNKNOWN = np.iinfo(np.int32).min
+
+
+class Automaton(ABC):
+    """A deterministic search automaton over bytes with an end-of-text symbol; the interface.
+
+    `start`: the state of the empty text. `spaceless_start`: the same, but one leading space byte is skipped, for
+    decoders that strip it.
+    """
+
+    start: int
+    spaceless_start: int
+
+    @abstractmethod
+    def step(self, state: int, byte: int) -> int:
+        """The next state, or `~next` if a match completes with this byte."""
+
+    @abstractmethod
+    def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """`step` for arrays of equal length. int32."""
+
+    @abstractmethod
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end in this state."""
+
+    @property
+    @abstractmethod
+    def state_count(self) -> int:
+        """States found so far."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes held by the transition tables."""
+
+
+class TableAutomaton(Automaton):
+    """An automaton with a dense table: `table[state, byte]`, filled by a subclass, wholly or on demand.
+
+    Cost: 1 KiB a state.
+    """
+
+    def __init__(self) -> None:
+        self._table: NDArray[np.int32] = np.full((16, 256), _UNKNOWN, np.int32)
+        self._table[SINK] = SINK
+        self._count = 1
+
+    def _add_state(self) -> int:
+        if self._count == len(self._table):
+            grown = np.full((2 * len(self._table), 256), _UNKNOWN, np.int32)
+            grown[: self._count] = self._table
+            self._table = grown
+        self._count += 1
+        return self._count - 1
+
+    def _find(self, state: int, byte: int) -> int:
+        """Work out one transition that is not in the table yet; complete tables never come here."""
+        raise LookupError(state, byte)
+
+    def step(self, state: int, byte: int) -> int:
+        """The next state, or `~next` if a match completes with this byte."""
+        reached = int(self._table[state, byte])
+        if reached == _UNKNOWN:
+            reached = self._find(state, byte)
+            self._table[state, byte] = reached
+        return reached
+
+    def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """`step` for arrays of equal length. Transitions never taken before cost a Python call each."""
+        reached: NDArray[np.int32] = self._table[states, symbols]
+        missing = reached == _UNKNOWN
+        if missing.any():
+            keys = states[missing].astype(np.int64) << 8 | symbols[missing]
+            for key in np.unique(keys).tolist():
+                self.step(key >> 8, key & 0xFF)
+            reached = self._table[states, symbols]
+        return reached
+
+    @property
+    def state_count(self) -> int:
+        """States found so far."""
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the transition table."""
+        return self._table.nbytes
+
+
+class CharMachine(Protocol):
+    """A search automaton over character classes, as `AlternatingMachine` and `FsmMachine` are."""
+
+    classes: CharClasses
+    start: int
+
+    def step(self, state: int, cls: int) -> int:
+        """The next state, or `~next` if a match completes."""
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end here."""
+
+    def doomed(self, state: int) -> bool:
+        """Whether no continuation, ending here included, avoids a match."""
+
+
+class ClassAutomaton(TableAutomaton):
+    """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
+
+    With `absorbing` (hard rules), reaching a doomed state counts as a match: what cannot be avoided any more is
+    forbidden while it still can.
+    """
+
+    def __init__(self, machine: CharMachine, *, absorbing: bool) -> None:
+        super().__init__()
+        self.machine = machine
+        self.absorbing = absorbing
+        self._utf8 = Utf8Classes(machine.classes).table
+        self._keys: list[tuple[int, int]] = [(-1, 0)]
+        self._ids: dict[tuple[int, int], int] = {}
+        self.start = self._state(machine.start, 0)
+        self.spaceless_start = self._add_state()
+        self._keys.append((machine.start, 0))
+        self._table[self.spaceless_start, 0x20] = self.start
+
+    def _state(self, inner: int, node: int) -> int:
+        key = (inner, node)
+        state = self._ids.get(key)
+        if state is None:
+            state = self._ids[key] = self._add_state()
+            self._keys.append(key)
+        return state
+
+    def _find(self, state: int, byte: int) -> int:
+        inner, node = self._keys[state]
+        target = int(self._utf8[node, byte])
+        if target == ILL_FORMED:
+            return SINK
+        if target < 0:
+            return self._state(inner, -2 - target)
+        reached = self.machine.step(inner, target)
+        matched = reached < 0
+        inner = ~reached if matched else reached
+        if self.absorbing and not matched:
+            matched = self.machine.doomed(inner)
+        following = self._state(inner, 0)
+        return ~following if matched else following
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end in this state."""
+        return state == SINK or self.machine.may_end(self._keys[state][0])
+
+
+class Utf8Automaton(TableAutomaton):
+    """Forbids ill-formed UTF-8, and text that ends within a character.
+
+    Decoders disagree about what ill-formed bytes read as, so no other promise can be kept without this one.
+    Source: The Unicode Standard, table 3-7.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        decoder = Utf8Classes(CharClasses([])).table
+        while self._count < 1 + len(decoder):
+            self._add_state()
+        inside = decoder <= -2
+        self._table[1 : 1 + len(decoder)] = np.where(
+            inside, 1 + (-2 - decoder), np.where(decoder == ILL_FORMED, ~SINK, 1)
+        )
+        self.start = 1
+        self.spaceless_start = 1
+
+    def may_end(self, state: int) -> bool:
+        """Only between characters."""
+        return state == self.start

@@ -1,0 +1,202 @@
+"""Sets of characters, and the classes of characters that a pattern cannot tell apart.
+
+A `CharSet` is a sorted tuple of disjoint, non-adjacent inclusive ranges of code points. What a piece of a regular
+expression matches is never worked out by casing rules of our own: categories, and everything under IGNORECASE,
+are read off by running Python's `re` on the characters in question.
+
+`CharClasses` splits all code points into classes such that every set handed to it is a union of classes
+("minterms"). Automata then run over a handful of classes instead of 1.1 million characters.
+"""
+
+from __future__ import annotations
+
+import _sre  # type: ignore[import-not-found]
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from re import _casefix, _compiler, _parser  # type: ignore[attr-defined]
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ALL", "EMPTY", "NEWLINE", "CharClasses", "CharSet", "charset_of", "complement", "union", "word"]
+
+MAX_CODE_POINT = 0x10FFFF
+CharSet = tuple[tuple[int, int], ...]
+
+ALL: CharSet = ((0, MAX_CODE_POINT),)
+EMPTY: CharSet = ()
+NEWLINE: CharSet = ((0x0A, 0x0A),)
+
+# Characters with case all lie in planes 0 and 1; a test compares this bound with a scan of all planes.
+_LAST_CASED = 0x1FFFF
+
+
+def union(*sets: CharSet) -> CharSet:
+    """All characters of any of the sets. Cost: O(n log n) in the number of ranges."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(r for s in sets for r in s):
+        if merged and low <= merged[-1][1] + 1:
+            if high > merged[-1][1]:
+                merged[-1] = (merged[-1][0], high)
+        else:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def complement(ranges: CharSet) -> CharSet:
+    """All code points that are not in the set."""
+    gaps: list[tuple[int, int]] = []
+    start = 0
+    for low, high in ranges:
+        if low > start:
+            gaps.append((start, low - 1))
+        start = high + 1
+    if start <= MAX_CODE_POINT:
+        gaps.append((start, MAX_CODE_POINT))
+    return tuple(gaps)
+
+
+def charset_of(leaf: tuple[Any, Any], flags: int) -> CharSet:
+    """The characters that one leaf of a parsed pattern matches, exactly as `re` with these flags would have it.
+
+    `leaf` is an (opcode, argument) pair of CPython's parser: LITERAL, NOT_LITERAL, ANY or IN.
+    """
+    caseless = bool(flags & re.IGNORECASE)
+    exact = _exact(leaf, flags)
+    if not caseless:
+        return exact
+    # Only characters that take part in case mapping can be matched differently; ask `re` about those.
+    cased, cased_ranges = _cased_characters()
+    state = _parser.State()
+    state.flags = flags
+    state.str = ""
+    matcher = _compiler.compile(_parser.SubPattern(state, [leaf]), flags)
+    found = [ord(c) for c in matcher.findall(cased)]
+    untouched = complement(union(complement(exact), cased_ranges))
+    return union(untouched, tuple((c, c) for c in found))
+
+
+def _exact(leaf: tuple[Any, Any], flags: int) -> CharSet:
+    op, argument = leaf
+    if op is _parser.LITERAL:
+        return ((argument, argument),)
+    if op is _parser.NOT_LITERAL:
+        return complement(((argument, argument),))
+    if op is _parser.ANY:
+        return ALL if flags & re.DOTALL else complement(NEWLINE)
+    negated = False
+    parts: list[CharSet] = []
+    for item, value in argument:
+        if item is _parser.NEGATE:
+            negated = True
+        elif item is _parser.LITERAL:
+            parts.append(((value, value),))
+        elif item is _parser.RANGE:
+            parts.append((tuple(value),))
+        else:
+            parts.append(_category(str(value), bool(flags & re.ASCII)))
+    ranges = union(*parts)
+    return complement(ranges) if negated else ranges
+
+
+_CATEGORIES = {
+    "CATEGORY_DIGIT": r"\d",
+    "CATEGORY_NOT_DIGIT": r"\D",
+    "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S",
+    "CATEGORY_WORD": r"\w",
+    "CATEGORY_NOT_WORD": r"\W",
+}
+
+
+@cache
+def _category(name: str, ascii_only: bool) -> CharSet:
+    escape = _CATEGORIES[name]
+    if escape[1].isupper():
+        return complement(_category(name.replace("NOT_", ""), ascii_only))
+    last = 0x7F if ascii_only else MAX_CODE_POINT
+    characters = np.arange(last + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    runs = re.compile(f"{escape}+", re.ASCII if ascii_only else 0).finditer(characters)
+    return tuple((m.start(), m.end() - 1) for m in runs)
+
+
+def word(ascii_only: bool = False) -> CharSet:
+    r"""The characters of `\w`, which decide where `\b` holds."""
+    return _category("CATEGORY_WORD", ascii_only)
+
+
+@cache
+def _cased_characters() -> tuple[str, CharSet]:
+    lower: Callable[[int], int] = _sre.unicode_tolower
+    found: set[int] = set()
+    for c in range(_LAST_CASED + 1):
+        image = lower(c)
+        if image != c:
+            found.add(c)
+            found.add(image)
+    for c, others in _casefix._EXTRA_CASES.items():
+        found.add(c)
+        found.update(others)
+    members = sorted(found)
+    return "".join(map(chr, members)), union(tuple((c, c) for c in members))
+
+
+class CharClasses:
+    """Classes of code points that a family of character sets cannot tell apart.
+
+    `count` classes, numbered from 0; `starts[i]` is the first code point of the i-th elementary range and
+    `range_classes[i]` its class. Cost: O(n log n) in the number of ranges.
+    """
+
+    def __init__(self, sets: Iterable[CharSet]) -> None:
+        distinct = list(dict.fromkeys(sets))
+        edges = {0}
+        for ranges in distinct:
+            for low, high in ranges:
+                edges.add(low)
+                edges.add(high + 1)
+        edges.discard(MAX_CODE_POINT + 1)
+        self.starts: NDArray[np.int64] = np.array(sorted(edges), dtype=np.int64)
+        membership = np.zeros((len(self.starts), max(1, len(distinct))), dtype=bool)
+        for column, ranges in enumerate(distinct):
+            if ranges:
+                lows = np.array([r[0] for r in ranges])
+                position = np.searchsorted(lows, self.starts, side="right") - 1
+                highs = np.array([r[1] for r in ranges])
+                membership[:, column] = (position >= 0) & (self.starts <= highs[position])
+        packed = np.packbits(membership, axis=1)
+        signatures: dict[bytes, int] = {}
+        self.range_classes: NDArray[np.int64] = np.array(
+            [signatures.setdefault(row.tobytes(), len(signatures)) for row in packed], dtype=np.int64
+        )
+        self.count = len(signatures)
+        first = {c: i for i, c in reversed(list(enumerate(self.range_classes.tolist())))}
+        self._masks: dict[CharSet, int] = {}
+        for column, ranges in enumerate(distinct):
+            self._masks[ranges] = sum(1 << c for c in range(self.count) if membership[first[c], column])
+
+    def mask(self, ranges: CharSet) -> int:
+        """The classes that make up one of the given sets, as a bit mask."""
+        return self._masks[ranges]
+
+    def of(self, code_points: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """The class of each code point. Cost: one binary search per character, vectorised."""
+        found: NDArray[np.int64] = self.range_classes[
+            np.searchsorted(self.starts, code_points, side="right") - 1
+        ]
+        return found
+
+    def representative(self, index: int) -> str:
+        """A character of the class; a printable ASCII one where there is one, never a lone surrogate."""
+        ends = np.append(self.starts[1:], MAX_CODE_POINT + 1)
+        fallback: int | None = None
+        for low, high, owner in zip(self.starts.tolist(), ends.tolist(), self.range_classes.tolist(), strict=True):
+            if owner != index:
+                continue
+            if low < 0x7F and high > 0x20:
+                return chr(max(low, 0x20))
+            if fallback is None:
+                fallback = low if not 0xD800 <= low <= 0xDFFF else (0xE000 if high > 0xE000 else None)
+        return chr(fallback) if fallback is not None else ""

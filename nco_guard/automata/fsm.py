@@ -1,0 +1,85 @@
+"""A ready-made finite automaton (`interegular.FSM`) as a constraint: the paper's Problem 2.
+
+The text must not contain any word that the automaton accepts. The automaton reads characters; symbols outside its
+alphabet are `interegular.fsm.anything_else` where it has that, else no transition.
+
+The paper keeps the set of states reached from every start position (section 4.2); so does this, interned.
+"""
+
+from __future__ import annotations
+
+from interegular import FSM
+from interegular.fsm import anything_else
+
+from nco_guard.automata.charsets import CharClasses, CharSet, complement, union
+from nco_guard.errors import StateLimitError
+
+__all__ = ["FsmMachine"]
+
+
+class FsmMachine:
+    """Searches for any accepted word, a character class at a time. See `automaton.CharMachine`."""
+
+    def __init__(self, fsm: FSM, *, state_limit: int = 200_000) -> None:
+        self.state_limit = state_limit
+        by_key: dict[object, list[tuple[int, int]]] = {}
+        for symbol, key in fsm.alphabet._symbol_mapping.items():
+            if symbol is not anything_else:
+                by_key.setdefault(key, []).append((ord(symbol), ord(symbol)))
+        sets: dict[object, CharSet] = {key: union(*((r,) for r in ranges)) for key, ranges in by_key.items()}
+        outside = complement(union(*sets.values()))
+        if anything_else in fsm.alphabet:
+            key = fsm.alphabet[anything_else]
+            sets[key] = union(sets.get(key, ()), outside)
+        self.classes = CharClasses(sets.values())
+        self._keys: list[object] = [None] * self.classes.count
+        for key, ranges in sets.items():
+            mask = self.classes.mask(ranges)
+            for cls in range(self.classes.count):
+                if mask >> cls & 1:
+                    self._keys[cls] = key
+        self._map = fsm.map
+        self._finals = frozenset(fsm.finals)
+        self._initial = fsm.initial
+        self._states: list[frozenset[object]] = []
+        self._ids: dict[frozenset[object], int] = {}
+        self.start = self._state(frozenset([self._initial]))
+        self.accepts_empty = self._initial in self._finals
+
+    def _state(self, members: frozenset[object]) -> int:
+        state = self._ids.get(members)
+        if state is None:
+            if len(self._states) >= self.state_limit:
+                raise StateLimitError(
+                    f"searching for this automaton's words passed the limit of {self.state_limit:,} states; "
+                    "reduce or split the automaton"
+                )
+            state = self._ids[members] = len(self._states)
+            self._states.append(members)
+        return state
+
+    @property
+    def state_count(self) -> int:
+        """States found so far."""
+        return len(self._states)
+
+    def step(self, state: int, cls: int) -> int:
+        """The next state, or `~next` if an accepted word ends with this character."""
+        key = self._keys[cls]
+        members: set[object] = {self._initial}
+        matched = False
+        for member in self._states[state]:
+            reached = self._map.get(member, {}).get(key)
+            if reached is not None:
+                members.add(reached)
+                matched = matched or reached in self._finals
+        following = self._state(frozenset(members))
+        return ~following if matched else following
+
+    def may_end(self, state: int) -> bool:
+        """Always: a word is complete with its last character."""
+        return True
+
+    def doomed(self, state: int) -> bool:
+        """Never: the text may always end."""
+        return False

@@ -1,0 +1,76 @@
+"""From bytes to characters: UTF-8 decoding as tables, and well-formedness as an automaton.
+
+Source: The Unicode Standard, table 3-7 (well-formed UTF-8 byte sequences).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses
+
+__all__ = ["ILL_FORMED", "Utf8Classes"]
+
+ILL_FORMED = -1
+_BLOCK = 64  # code points that share all bytes but the last
+
+
+class Utf8Classes:
+    """A trie over the UTF-8 encoding that ends in the class of the character read.
+
+    `table[node, byte]`: a class number (>= 0), `ILL_FORMED`, or `-2 - node` for a character that goes on in `node`.
+    Node 0 stands between characters. Equal sub-tries are shared, so a pattern that treats all non-ASCII characters
+    alike has 8 nodes. Cost: a few ms where classes reach into the upper planes, else well under one.
+    """
+
+    def __init__(self, classes: CharClasses) -> None:
+        lengths = np.diff(np.append(classes.starts, MAX_CODE_POINT + 1))
+        owner = np.repeat(classes.range_classes.astype(np.int32), lengths)
+        self._rows: list[NDArray[np.int32]] = [np.full(256, ILL_FORMED, np.int32)]
+        self._known: dict[bytes, int] = {}
+
+        blocks = owner.reshape(-1, _BLOCK)
+        leaf = self._share(blocks)  # node of each block of 64 code points
+        top = self._rows[0]
+        top[0:0x80] = owner[0:0x80]
+        top[0xC2:0xE0] = -2 - leaf[2:0x20]
+
+        # Three bytes: 16 groups of 64 blocks; E0 starts at 0x800, ED stops before the surrogates.
+        three = (-2 - leaf[: 16 * _BLOCK]).reshape(16, _BLOCK).copy()
+        three[0, :0x20] = ILL_FORMED
+        three[0xD, 0x20:] = ILL_FORMED
+        top[0xE0:0xF0] = -2 - self._share(three)
+
+        # Four bytes: planes 1 to 16 in groups of 64 blocks, then of 64 groups; F4 stops after 0x10FFFF.
+        groups = self._share((-2 - leaf[16 * _BLOCK :]).reshape(-1, _BLOCK))
+        four = np.full((5, _BLOCK), ILL_FORMED, np.int32)
+        flat = -2 - groups
+        four[0, 0x10:] = flat[: 0x30]
+        four[1] = flat[0x30:0x70]
+        four[2] = flat[0x70:0xB0]
+        four[3] = flat[0xB0:0xF0]
+        four[4, :0x10] = flat[0xF0:0x100]
+        top[0xF0:0xF5] = -2 - self._share(four)
+        self.table: NDArray[np.int32] = np.stack(self._rows)
+
+    def _share(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """A node for each row of 64 continuation bytes, equal rows sharing one."""
+        uniform = (rows == rows[:, :1]).all(axis=1)
+        nodes = np.empty(len(rows), np.int32)
+        for value in np.unique(rows[uniform, 0]).tolist():
+            nodes[uniform & (rows[:, 0] == value)] = self._node(np.full(_BLOCK, value, np.int32))
+        for i in np.flatnonzero(~uniform).tolist():
+            nodes[i] = self._node(rows[i])
+        return nodes
+
+    def _node(self, continuation: NDArray[np.int32]) -> int:
+        key = continuation.tobytes()
+        node = self._known.get(key)
+        if node is None:
+            node = len(self._rows)
+            row = np.full(256, ILL_FORMED, np.int32)
+            row[0x80:0xC0] = continuation
+            self._rows.append(row)
+            self._known[key] = node
+        return node

@@ -1,0 +1,155 @@
+"""Checks of single fields, shared by all rules; each raises a `PolicyError` that says what to write."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from nco_guard.errors import PatternError, PolicyError
+
+__all__ = ["check_flag", "check_id", "check_penalty", "check_regex", "check_text", "check_texts"]
+
+# The automaton that keeps the output well-formed UTF-8 is always on and has this id.
+_RESERVED_IDS = frozenset({"utf-8"})
+_POSITION = re.compile(r"at position (\d+)")
+
+
+class _Fresh(str):
+    """A key of its own in `re`'s cache: a pattern compiled before by somebody else would not warn again."""
+
+    __slots__ = ()
+
+
+def _surrogate(text: str) -> int | None:
+    return next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+
+
+def check_text(value: Any, what: str = "text") -> str:
+    """`value` if it is text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise PolicyError(
+            f"{what} is needed here, not {type(value).__name__}; in YAML put the value between quotes"
+        )
+    at = _surrogate(value)
+    if at is not None:
+        raise PolicyError(
+            f"character {at} is half of a surrogate pair, which UTF-8 cannot hold; write the whole character"
+        )
+    return value
+
+
+def check_id(value: Any) -> str:
+    """`value` if it can name a rule in messages, logs and metrics."""
+    text = check_text(value, "the rule's name as text")
+    if not text:
+        raise PolicyError("an id may not be empty; it names the rule in errors and audit records")
+    if not text.isprintable() or text != text.strip():
+        raise PolicyError("an id may hold neither control characters nor spaces at its ends; remove them")
+    if text in _RESERVED_IDS:
+        raise PolicyError(f"the id {text!r} is taken by a constraint that is always on; choose another")
+    return text
+
+
+def check_texts(value: Any, field: str) -> tuple[str, ...]:
+    """A list of non-empty texts, exact duplicates dropped, order kept; errors name the index."""
+    if isinstance(value, str):
+        raise PolicyError("a list is needed, not one text; write it between brackets: [text]", field=field)
+    if not isinstance(value, list | tuple):
+        raise PolicyError(f"a list of texts is needed, not {type(value).__name__}", field=field)
+    texts: Sequence[Any] = value
+    for index, text in enumerate(texts):
+        place = f"{field}[{index}]"
+        try:
+            check_text(text)
+        except PolicyError as error:
+            raise PolicyError(error.message, field=place) from None
+        if not text:
+            raise PolicyError("an empty text is part of every text; remove it", field=place)
+    return tuple(dict.fromkeys(texts))
+
+
+def check_flag(value: Any) -> bool:
+    """True or false, and nothing that could merely be read so."""
+    if not isinstance(value, bool):
+        raise PolicyError(f"true or false is needed, not {type(value).__name__}")
+    return value
+
+
+def check_penalty(value: Any) -> float:
+    """Infinity (a hard rule) or a positive number of logits (a soft one)."""
+    if isinstance(value, str):
+        if value.lower().removeprefix("+") in {"inf", ".inf", "infinity"}:
+            return math.inf
+        raise PolicyError("a number above 0 is needed, or inf for a hard rule")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PolicyError(f"a number above 0 is needed, or inf for a hard rule, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise PolicyError("this number is too large; write inf for a hard rule") from None
+    if math.isnan(number):
+        raise PolicyError("NaN is not a penalty; write a number above 0, or inf for a hard rule")
+    if number <= 0:
+        raise PolicyError(
+            "a penalty must be above 0; to only record matches, leave it out and set monitor: true"
+        )
+    return number
+
+
+def check_regex(value: Any, field: str) -> str:
+    """`value` if `re.compile` takes it without a warning.
+
+    Which of `re`'s constructs can be enforced is decided when the policy is compiled.
+    """
+    if isinstance(value, re.Pattern):
+        raise PolicyError(
+            "text is needed, not a compiled pattern; give its .pattern, with flags written inline: (?i)",
+            field=field,
+        )
+    if not isinstance(value, str):
+        raise PolicyError(
+            f"a regex as text is needed, not {type(value).__name__}; in YAML put it between quotes",
+            field=field,
+        )
+    at = _surrogate(value)
+    if at is not None:
+        raise PatternError(
+            "UTF-8 cannot hold half of a surrogate pair; write the whole character",
+            construct="lone surrogate",
+            position=at,
+            field=field,
+        )
+    if not value:
+        raise PatternError(
+            "it matches everywhere, which forbids all text", construct="empty regex", field=field
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(_Fresh(value))
+    except re.error as error:
+        raise PatternError(
+            f"Python's re refuses it: {error.msg}", construct="syntax", position=error.pos, field=field
+        ) from None
+    except Warning as warning:
+        found = _POSITION.search(str(warning))
+        raise PatternError(
+            "Python's re warns about what this may come to mean; escape the characters meant literally",
+            construct=type(warning).__name__,
+            position=int(found.group(1)) if found else None,
+            field=field,
+        ) from None
+    except OverflowError:
+        raise PatternError(
+            "a repeat count is too large for Python's re; write a smaller one",
+            construct="repeat",
+            field=field,
+        ) from None
+    except RecursionError:
+        raise PatternError(
+            "groups are nested too deeply for Python's re; flatten them", construct="nesting", field=field
+        ) from None
+    return value

@@ -1,0 +1,109 @@
+"""Turns what goes wrong while a policy is read into this library's typed errors.
+
+Pydantic's own `ValidationError` never reaches a caller. No message repeats a string, a regex or any other
+value of the policy: forbidden strings are often the very thing that must not end up in a log.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from nco_guard.errors import PatternError, PolicyError
+
+__all__ = ["indexed", "located", "placed", "suggestion", "typed_error"]
+
+# What people write for our fields when they come from other tools.
+_SYNONYMS = {
+    "words": "strings",
+    "phrases": "strings",
+    "terms": "strings",
+    "pattern": "regex",
+    "patterns": "regex",
+    "regexp": "regex",
+    "automaton": "fsm",
+    "dfa": "fsm",
+    "lambda": "penalty",
+    "weight": "penalty",
+    "name": "id",
+    "ignorecase": "case",
+    "ignore_case": "case",
+    "word": "whole_word",
+}
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The tail of a message about an unknown name: the nearest known one, else all of them."""
+    names = sorted(known)
+    if word in _SYNONYMS and _SYNONYMS[word] in names:
+        near = [_SYNONYMS[word]]
+    else:
+        near = difflib.get_close_matches(word, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "known: " + ", ".join(names) if names else "there are none"
+
+
+def _rebuilt(error: PolicyError, message: str, rule_id: str | None, field: str | None) -> PolicyError:
+    if isinstance(error, PatternError):
+        return PatternError(
+            message, construct=error.construct, position=error.position, rule_id=rule_id, field=field
+        )
+    return type(error)(message, rule_id=rule_id, field=field)
+
+
+def _plain_message(error: PolicyError) -> str:
+    return error.reason if isinstance(error, PatternError) else error.message
+
+
+def placed(error: PolicyError, *, rule_id: str | None = None, field: str | None = None) -> PolicyError:
+    """The same error, with rule and field filled in where it does not name them yet."""
+    if (error.rule_id or not rule_id) and (error.field or not field):
+        return error
+    return _rebuilt(error, _plain_message(error), error.rule_id or rule_id, error.field or field)
+
+
+def indexed(error: PolicyError, index: int) -> PolicyError:
+    """The same error; if it does not know its rule's id, its field names the rule by index."""
+    if error.rule_id:
+        return error
+    field = f"rules[{index}]" + (f".{error.field}" if error.field else "")
+    return _rebuilt(error, _plain_message(error), None, field)
+
+
+def located(error: PolicyError, where: str) -> PolicyError:
+    """The same error, with the place in a file appended to its message."""
+    return _rebuilt(error, f"{_plain_message(error)} ({where})", error.rule_id, error.field)
+
+
+def _field_name(location: tuple[int | str, ...]) -> str | None:
+    name = ""
+    for part in location:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        else:
+            name += f".{part}" if name else part
+    return name or None
+
+
+def typed_error(error: ValidationError, known_fields: Iterable[str], rule_id: str | None) -> PolicyError:
+    """The first of pydantic's complaints as a `PolicyError`, naming rule and field and saying what to do."""
+    details: list[Any] = list(error.errors(include_url=False, include_input=False))
+    # An unknown field usually explains a missing one: `string:` instead of `strings:`.
+    first = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
+    field = _field_name(first["loc"])
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, PolicyError):
+        return placed(cause, rule_id=rule_id, field=field)
+    if first["type"] == "extra_forbidden":
+        name = str(first["loc"][-1])
+        return PolicyError(
+            f"unknown field {name!r}, {suggestion(name, known_fields)}", rule_id=rule_id, field=field
+        )
+    if first["type"] == "missing":
+        return PolicyError("this field is required; add it", rule_id=rule_id, field=field)
+    message = str(first["msg"])
+    return PolicyError(message[:1].lower() + message[1:], rule_id=rule_id, field=field)

@@ -1,0 +1,423 @@
+"""What must not be said: rules and the policy that holds them.
+
+All models are frozen, refuse unknown fields and convert nothing silently. Whatever is wrong with them is a
+`PolicyError` (a `ValueError`) that names the rule and the field; pydantic's own error is never seen.
+What a model accepts is enforced; a setting that this version cannot enforce is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from interegular.fsm import FSM
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from nco_guard.errors import PolicyError
+from nco_guard.policy._checks import check_flag, check_id, check_penalty, check_regex, check_text, check_texts
+from nco_guard.policy._errors import indexed, suggestion, typed_error
+from nco_guard.policy._fsm import FSM_JSON_SCHEMA, fsm_to_plain, read_fsm
+
+__all__ = [
+    "AutomatonRule",
+    "Policy",
+    "RegexRule",
+    "Rule",
+    "StringRule",
+    "canonical_json",
+    "expand_entry",
+    "rule_from_mapping",
+]
+
+_Penalty = Annotated[
+    float,
+    BeforeValidator(check_penalty),
+    PlainSerializer(lambda value: "inf" if math.isinf(value) else value, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
+]
+_Flag = Annotated[bool, BeforeValidator(check_flag)]
+_Fsm = Annotated[
+    FSM,
+    BeforeValidator(read_fsm),
+    PlainSerializer(fsm_to_plain, when_used="json"),
+    WithJsonSchema(FSM_JSON_SCHEMA),
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, arbitrary_types_allowed=True
+    )
+
+    # Hidden from type checkers, which take the fields' own types from pydantic instead.
+    if not TYPE_CHECKING:
+
+        def __init__(self, /, **data: Any) -> None:
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                raise _typed(type(self), error, data) from None
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise PolicyError(
+                "rules and policies cannot be changed; make a copy with model_copy(update={...})", field=name
+            )
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Like pydantic's, with a `PolicyError` for whatever is wrong."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise _typed(cls, error, obj) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Like pydantic's, with a `PolicyError` for whatever is wrong."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise _typed(cls, error, None) from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; unlike pydantic's, the changed fields are checked."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **(update or {})})
+
+
+def _typed(model: type[BaseModel], error: ValidationError, data: Any) -> PolicyError:
+    rule_id = data.get("id") if isinstance(data, Mapping) and issubclass(model, _Rule) else None
+    return typed_error(error, model.model_fields, rule_id if isinstance(rule_id, str) else None)
+
+
+class _Rule(_Model):
+    """The fields that all kinds of rule share."""
+
+    # The field that tells the kinds apart in files.
+    key: ClassVar[str]
+
+    id: Annotated[str, BeforeValidator(check_id)] = Field(
+        description="Names the rule in errors, audit records and metrics; unique in its policy."
+    )
+    description: Annotated[str, BeforeValidator(check_text)] = Field(
+        default="", description="For people; it has no effect."
+    )
+    penalty: _Penalty = Field(
+        default=math.inf,
+        description="inf: a match cannot be written. A number: what completing one costs, in logits.",
+    )
+    monitor: _Flag = Field(default=False, description="Only record matches; nothing is masked or penalised.")
+    case: Literal["exact", "fold"] = Field(
+        default="exact",
+        description="fold: upper and lower case are the same, as re.IGNORECASE compares them.",
+    )
+    whole_word: _Flag = Field(
+        default=False, description=r"Match only where no \w character touches the match on either side."
+    )
+    normalize: Literal["none", "nfkc"] = Field(
+        default="none", description="Reserved; this version accepts only none."
+    )
+    ignore: tuple[str, ...] = Field(
+        default=(), description="Characters to look past. Reserved; this version accepts only the empty list."
+    )
+    stop_at: str | None = Field(
+        default=None,
+        description="An earlier point from which the rule blocks: a regex of which any match holds a match.",
+    )
+    context: Literal["output", "prompt"] = Field(
+        default="output",
+        description="prompt: a match may also begin in the prompt and be completed by the output.",
+    )
+
+    @field_validator("ignore", mode="before")
+    @classmethod
+    def _read_ignore(cls, value: Any) -> tuple[str, ...]:
+        characters = check_texts(value, "ignore")
+        for index, character in enumerate(characters):
+            if len(character) != 1:
+                raise PolicyError("one character is needed; list them one by one", field=f"ignore[{index}]")
+        return characters
+
+    @field_validator("stop_at", mode="before")
+    @classmethod
+    def _read_stop_at(cls, value: Any) -> str | None:
+        if value is None:
+            return None
+        if cls.key != "regex":
+            raise PolicyError("only a rule with a regex has an earlier point to stop at; remove this field")
+        return check_regex(value, "stop_at")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for field, unset in (("normalize", "none"), ("ignore", ())):
+            if getattr(self, field) != unset:
+                raise PolicyError(
+                    "this version does not enforce it, so it is refused, not silently skipped; remove it",
+                    rule_id=self.id,
+                    field=field,
+                )
+        if self.monitor and math.isfinite(self.penalty):
+            raise PolicyError(
+                "a rule that only records has no penalty; remove either penalty or monitor",
+                rule_id=self.id,
+                field="penalty",
+            )
+        return self
+
+    @property
+    def mode(self) -> Literal["hard", "soft", "monitor"]:
+        """What a match leads to: it cannot be written, it costs `penalty`, or it is only recorded."""
+        if self.monitor:
+            return "monitor"
+        return "hard" if math.isinf(self.penalty) else "soft"
+
+
+class StringRule(_Rule):
+    """Forbids texts that contain one of some strings.
+
+    `case="fold"` compares as `re.IGNORECASE` does, character by character (so `ß` is not `ss`);
+    `whole_word=True` means `(?<!\\w)` before and `(?!\\w)` after each string. Exact duplicates are dropped.
+
+    Raises `PolicyError` for no strings, an empty one, or one that UTF-8 cannot hold.
+
+    Example: `StringRule(id="rival", strings=("Acme Corp",), case="fold", whole_word=True)`.
+    """
+
+    key: ClassVar[str] = "strings"
+    strings: tuple[str, ...] = Field(description="Texts that may not appear.", min_length=1)
+
+    @field_validator("strings", mode="before")
+    @classmethod
+    def _read_strings(cls, value: Any) -> tuple[str, ...]:
+        strings = check_texts(value, "strings")
+        if not strings:
+            raise PolicyError("at least one text is needed; without any the rule would forbid nothing")
+        return strings
+
+
+class RegexRule(_Rule):
+    r"""Forbids texts in which Python's `re.search` finds a regular expression.
+
+    `case="fold"` adds `re.IGNORECASE` to `regex` and to `stop_at`; `whole_word=True` puts `(?<!\w)` before
+    and `(?!\w)` after `regex`, and leaves `stop_at` as it is. `stop_at` names an earlier point from which
+    the rule blocks, so that a value does not leak up to its last character: a pattern that is found in every
+    text in which `regex` is found.
+
+    Raises `PatternError` for text that `re.compile` refuses or warns about. Constructs that cannot be
+    enforced (backreferences, for example) are refused when the policy is compiled.
+
+    Example: `RegexRule(id="ticket", regex=r"\bTCK-\d{6}\b", stop_at=r"\bTCK-\d")`.
+    """
+
+    key: ClassVar[str] = "regex"
+    regex: str = Field(description="In the dialect of Python's re.")
+
+    @field_validator("regex", mode="before")
+    @classmethod
+    def _read_regex(cls, value: Any) -> str:
+        return check_regex(value, "regex")
+
+
+class AutomatonRule(_Rule):
+    """Forbids texts of which some piece is accepted by a ready-made automaton over characters.
+
+    `fsm` is an `interegular.FSM`, such as its users build with `&`, `|` and `-`; it should accept what a
+    match is (`abc`, not `.*abc.*`). `case`, `whole_word`, `normalize` and `ignore` cannot be applied to an
+    automaton and are refused. Two rules are equal if their automata are the same up to the names of states.
+
+    Raises `PolicyError` if the automaton accepts the empty text or nothing at all, or reads symbols other
+    than single characters.
+
+    Example: `AutomatonRule(id="pair", fsm=interegular.parse_pattern("a{2}").to_fsm())`.
+    """
+
+    key: ClassVar[str] = "fsm"
+    fsm: _Fsm = Field(description="An automaton; any piece of the text that it accepts is a match.")
+
+    @model_validator(mode="after")
+    def _nothing_to_fold(self) -> Self:
+        for field in ("case", "whole_word", "normalize", "ignore"):
+            if getattr(self, field) != type(self).model_fields[field].default:
+                raise PolicyError(
+                    "an automaton cannot be folded or given borders; build that into it, or use a regex",
+                    rule_id=self.id,
+                    field=field,
+                )
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AutomatonRule):
+            return NotImplemented
+        return self.model_dump(mode="json") == other.model_dump(mode="json")
+
+    def __hash__(self) -> int:
+        return hash(canonical_json(self.model_dump(mode="json")))
+
+
+Rule = StringRule | RegexRule | AutomatonRule
+_KINDS: dict[str, type[Rule]] = {kind.key: kind for kind in (StringRule, RegexRule, AutomatonRule)}
+
+
+def canonical_json(data: Any) -> str:
+    """JSON with sorted keys and no whitespace, characters as they are; its UTF-8 bytes are what is hashed."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def rule_from_mapping(data: Mapping[str, Any]) -> Rule:
+    """One rule from plain data; which kind is told by the one of `strings`, `regex` and `fsm` that it has."""
+    if not all(isinstance(key, str) for key in data):
+        raise PolicyError("the names of fields must be text; in YAML put them between quotes")
+    rule_id = data["id"] if isinstance(data.get("id"), str) else None
+    keys = [key for key in _KINDS if key in data]
+    if len(keys) > 1:
+        raise PolicyError(
+            f"a rule has only one of {' and '.join(map(repr, keys))}; write a rule for each", rule_id=rule_id
+        )
+    if keys:
+        return _KINDS[keys[0]](**data)
+    known = {*_KINDS, *_Rule.model_fields}
+    for key in data:
+        if key not in known:
+            hint = suggestion(key, known)
+            raise PolicyError(f"unknown field {key!r}, {hint}", rule_id=rule_id, field=key)
+    raise PolicyError("a rule needs one of 'strings', 'regex' or 'fsm', or is a 'preset'", rule_id=rule_id)
+
+
+def _read_rules(value: Any) -> tuple[Rule, ...]:
+    if not isinstance(value, list | tuple):
+        raise PolicyError(f"a list of rules is needed, not {type(value).__name__}")
+    rules: list[Rule] = []
+    for index, entry in enumerate(value):
+        try:
+            rules.extend(expand_entry(entry))
+        except PolicyError as error:
+            raise indexed(error, index) from None
+    if not rules:
+        raise PolicyError("a policy without rules forbids nothing; add a rule or a preset")
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.id in seen:
+            raise PolicyError("another rule has the same id; ids must be unique", rule_id=rule.id, field="id")
+        seen.add(rule.id)
+    return tuple(rules)
+
+
+def expand_entry(entry: Any) -> tuple[Rule, ...]:
+    """The rules that one entry of a policy's `rules` stands for: a preset stands for several."""
+    if isinstance(entry, StringRule | RegexRule | AutomatonRule):
+        return (entry,)
+    if not isinstance(entry, Mapping):
+        raise PolicyError(f"a rule is a mapping of fields, not {type(entry).__name__}")
+    if "preset" in entry:
+        # Presets are made of rules, so they are imported late.
+        from nco_guard.policy import presets
+
+        return presets.load_entry(entry)
+    return (rule_from_mapping(entry),)
+
+
+class Policy(_Model):
+    """Rules, in order, under a name: what a model must not write.
+
+    Immutable, hashable and comparable. `rules` holds rules, or plain data for them as in a policy file,
+    preset entries included; what is kept is always rules.
+
+    Raises `PolicyError`, `PatternError` or `PresetError`, naming the rule and the field.
+
+    Example: `Policy(name="support-bot", rules=(StringRule(id="rival", strings=("Acme Corp",)),))`.
+    """
+
+    name: Annotated[str, BeforeValidator(check_text)] = Field(
+        description="For people and records.", min_length=1
+    )
+    description: Annotated[str, BeforeValidator(check_text)] = Field(
+        default="", description="For people; it has no effect."
+    )
+    rules: Annotated[tuple[Rule, ...], BeforeValidator(_read_rules)] = Field(min_length=1)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, as 64 hex digits, of the UTF-8 bytes of `to_json()`; equal policies have equal digests."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no whitespace, defaults included, infinity as `"inf"`."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    def to_yaml(self) -> str:
+        """YAML for people: fields with their default value are left out; presets appear as their rules."""
+        from nco_guard.policy import files
+
+        return files.dump_yaml(self.model_dump(mode="json", exclude_defaults=True))
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Policy:
+        """The policy that a YAML text describes; errors name the line where it is known."""
+        from nco_guard.policy import files
+
+        return files.parse_yaml(text)
+
+    @classmethod
+    def from_json(cls, text: str) -> Policy:
+        """The policy that a JSON text describes, in the same shape as YAML."""
+        from nco_guard.policy import files
+
+        return files.parse_json(text)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Policy:
+        """The policy in a file; `.yaml`, `.yml` and `.json` are known."""
+        from nco_guard.policy import files
+
+        return files.read_policy(path)
+
+    @classmethod
+    def from_presets(cls, *names: str, name: str | None = None, description: str = "") -> Policy:
+        """The rules of some presets with their default options, under `name` (their names joined by `+`)."""
+        return cls(
+            name=name if name is not None else "+".join(map(str, names)),
+            description=description,
+            rules=_read_rules([{"preset": preset} for preset in names]),
+        )
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """A JSON Schema (2020-12) of policy files, preset entries included, for editors and CI."""
+        from nco_guard.policy import presets
+
+        schema = cls.model_json_schema()
+        schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+        entries = presets.entry_schemas()
+        schema["$defs"].update(entries)
+        items = schema["properties"]["rules"]["items"]
+        items["anyOf"] = [*items["anyOf"], *({"$ref": f"#/$defs/{name}"} for name in entries)]
+        return schema
+
+    def with_rules(self, *rules: Rule) -> Policy:
+        """The same policy with more rules at its end."""
+        return self.model_copy(update={"rules": (*self.rules, *rules)})
+
+    def without(self, *rule_ids: str) -> Policy:
+        """The same policy without some rules; ids that it does not have are refused."""
+        present = [rule.id for rule in self.rules]
+        for rule_id in rule_ids:
+            if rule_id not in present:
+                raise PolicyError(f"there is no rule {rule_id!r}, {suggestion(rule_id, present)}")
+        return self.model_copy(
+            update={"rules": tuple(rule for rule in self.rules if rule.id not in rule_ids)}
+        )

@@ -1,0 +1,235 @@
+"""What users' own tests need: toy vocabularies, tiny tokenizers of every family, tiny models that want
+forbidden text.
+
+Nothing is downloaded; everything is made on the spot and is the same for the same arguments. torch,
+transformers and tokenizers are imported when a function that needs them is called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from nco_guard.errors import MissingExtraError
+from nco_guard.tokens import Vocabulary, read_vocabulary
+
+__all__ = ["Family", "biased_model", "random_model", "tiny_tokenizer", "toy_vocabulary"]
+
+Family = Literal["byte-level", "byte-fallback", "unigram", "wordpiece"]
+
+_TEXTS = (
+    "The quick brown fox jumps over the lazy dog. A class of passengers, an analysis, a document.",
+    "Write to john@enron.com or call 555-123-4567; the code is 078-05-1120.\n\tÜber, café, 日本, 😀!",
+    "what the fuck is this, you ass? Nothing, he said, and went away to the assembly of Scunthorpe.",
+)
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+
+def toy_vocabulary(
+    merges: Iterable[str | bytes] = (),
+    *,
+    special_tokens: int = 1,
+    strips_first_space: bool = False,
+    padding: int = 0,
+) -> Vocabulary:
+    """All 256 single bytes (id = byte), then `merges`, then `special_tokens` skipped ones, then one
+    end-of-sequence.
+
+    `padding` adds that many unusable columns. Needs no other package.
+    """
+    tokens = [bytes([byte]) for byte in range(256)]
+    tokens += [merge.encode() if isinstance(merge, str) else merge for merge in merges]
+    first_special = len(tokens)
+    eos = first_special + special_tokens
+    tokens += [b""] * (special_tokens + 1 + padding)
+    return Vocabulary.build(
+        tokens,
+        eos_ids=[eos],
+        special_ids=range(first_special, eos + 1),
+        unusable_ids=range(eos + 1, len(tokens)),
+        strips_first_space=strips_first_space,
+        family="toy",
+    )
+
+
+def tiny_tokenizer(
+    family: Family = "byte-level",
+    texts: Sequence[str] = _TEXTS,
+    vocab_size: int = 400,
+    special_tokens: Sequence[str] = ("<s>",),
+) -> Any:
+    """A small `transformers.PreTrainedTokenizerFast`, trained on `texts`; pads on the left and has a chat
+    template.
+
+    Its end of sequence is `</s>`, its pad `<pad>`, both special, beside `<unk>` and `special_tokens`.
+    "byte-level" and "byte-fallback" can write every byte. "wordpiece" is there to see the refusal.
+    `vocab_size` is an upper bound of what is learnt; byte-fallback has 256 byte tokens on top of it. Raises
+    `MissingExtraError` without the extra `hf`.
+    """
+    try:
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+        from transformers import PreTrainedTokenizerFast
+    except ImportError as error:
+        raise MissingExtraError("nco_guard.testing.tiny_tokenizer", "hf") from error
+
+    specials = [*dict.fromkeys(["<unk>", *special_tokens, "</s>", "<pad>"])]
+    common: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "special_tokens": specials,
+        "show_progress": False,
+    }
+    if family == "byte-level":
+        raw = Tokenizer(models.BPE())
+        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        raw.decoder = decoders.ByteLevel()
+        raw.train_from_iterator(
+            texts,
+            trainers.BpeTrainer(initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), **common),
+        )
+    elif family == "byte-fallback":
+        raw = Tokenizer(models.BPE(unk_token="<unk>"))
+        raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        raw.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+        raw.train_from_iterator(texts, trainers.BpeTrainer(limit_alphabet=60, **common))
+        state = json.loads(raw.to_str())
+        vocab: dict[str, int] = state["model"]["vocab"]
+        for byte in range(256):
+            vocab.setdefault(f"<0x{byte:02X}>", len(vocab))
+        state["model"]["byte_fallback"] = True
+        raw = Tokenizer.from_str(json.dumps(state))
+        raw.pre_tokenizer = None
+        raw.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+    elif family == "unigram":
+        raw = Tokenizer(models.Unigram())
+        raw.pre_tokenizer = pre_tokenizers.Metaspace()
+        raw.decoder = decoders.Metaspace()
+        raw.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **common))
+    elif family == "wordpiece":
+        raw = Tokenizer(models.WordPiece(unk_token="<unk>"))
+        raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        raw.decoder = decoders.WordPiece()
+        raw.train_from_iterator(texts, trainers.WordPieceTrainer(**common))
+    else:
+        raise ValueError(f"family {family!r}: one of 'byte-level', 'byte-fallback', 'unigram', 'wordpiece'")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        unk_token="<unk>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = _CHAT_TEMPLATE
+    return tokenizer
+
+
+def random_model(
+    tokenizer: Any, seed: int = 0, *, hidden: int = 32, spread: float = 3.0, vocab_width: int | None = None
+) -> Any:
+    """A real `LlamaForCausalLM` (one layer, CPU, float32, eval mode) with random weights.
+
+    spread: standard deviation of its logits, so that its choices are far from uniform and change with `seed`.
+    vocab_width: columns of its logits, by default `len(tokenizer)`.
+    """
+    return biased_model(tokenizer, (), seed, hidden=hidden, spread=spread, vocab_width=vocab_width)
+
+
+def biased_model(
+    tokenizer: Any,
+    wants: Iterable[str],
+    seed: int = 0,
+    *,
+    bonus: float = 14.0,
+    hidden: int = 32,
+    spread: float = 3.0,
+    vocab_width: int | None = None,
+) -> Any:
+    """Like `random_model`, with a longing for the strings of `wants`: left alone, it writes them all the
+    time.
+
+    The logits of tokens that continue one of the strings after the last token get `bonus` (half of it for
+    tokens that begin one). This depends on the last token alone, so caching, beams, assisted decoding and
+    batching see one and the same model. Meant for vocabularies of at most a few thousand tokens (memory:
+    width squared floats).
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("nco_guard.testing.biased_model", "hf") from error
+    width = vocab_width if vocab_width is not None else len(tokenizer)
+    model_class, config_class = _biased_classes()
+    config = config_class(
+        vocab_size=width,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=False,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = model_class(config)
+        # The last hidden state has unit variance (RMS norm), so this is the standard deviation of the logits.
+        torch.nn.init.normal_(model.lm_head.weight, std=spread / hidden**0.5)
+        torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
+    table = _longing(read_vocabulary(tokenizer, vocab_width=width), [want.encode() for want in wants], bonus)
+    model.bonus = torch.from_numpy(table)
+    return model.eval()
+
+
+def _longing(vocabulary: Vocabulary, wants: Sequence[bytes], bonus: float) -> np.ndarray:
+    """float32 [width, width]: what the logits of the columns gain after the token of the row."""
+    tokens = vocabulary.tokens
+    table = np.zeros((vocabulary.width, vocabulary.width), dtype=np.float32)
+    for want in wants:
+        for written in range(len(want)):
+            done, rest = want[:written], want[written:]
+            following = [
+                index
+                for index, token in enumerate(tokens)
+                if token and (rest.startswith(token) or token.startswith(rest))
+            ]
+            if not done:
+                table[:, following] += bonus / 2
+                continue
+            last = [
+                index
+                for index, token in enumerate(tokens)
+                if token and (done.endswith(token) or token.endswith(done))
+            ]
+            table[np.ix_(last, following)] += bonus
+    return table
+
+
+@cache
+def _biased_classes() -> tuple[Any, Any]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    class BiasedLM(LlamaForCausalLM):  # type: ignore[misc]
+        """A Llama whose logits gain `bonus[last token]`."""
+
+        # transformers evaluates the annotations of a model class, where torch is not a global name here.
+        bonus: Any = None
+
+        def forward(self, input_ids: Any = None, **kwargs: Any) -> Any:
+            output = super().forward(input_ids=input_ids, **kwargs)
+            if self.bonus is not None and input_ids is not None:
+                kept = output.logits.shape[1]
+                output.logits = output.logits + self.bonus[input_ids[:, -kept:]]
+            return output
+
+    return BiasedLM, LlamaConfig

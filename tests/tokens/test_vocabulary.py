@@ -1,0 +1,232 @@
+"""Reading tokenizers: what each id adds to the text, and what is refused."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
+from transformers import AutoTokenizer
+
+from nco_guard.errors import TokenizerError
+from nco_guard.testing import tiny_tokenizer, toy_vocabulary
+from nco_guard.tokens import Vocabulary, read_vocabulary
+
+FAMILIES = ["byte-level", "byte-fallback", "unigram"]
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_text_is_what_decode_returns(family: str, skip: bool) -> None:
+    """Random sequences of ids decode to `text_of`, wherever their bytes are valid UTF-8."""
+    tokenizer = tiny_tokenizer(family)
+    tokenizer.add_tokens(["plain added", "ümlaut\n", "<0x4g>"])
+    tokenizer.add_tokens(
+        [AddedToken("sp a", special=True, normalized=True), AddedToken("kept as is", normalized=False)]
+    )
+    vocabulary = read_vocabulary(tokenizer, skip_special_tokens=skip)
+    source, compared = random.Random(0), 0
+    ids = [token for token in range(len(tokenizer)) if token not in vocabulary.eos_ids]
+    for _ in range(3000):
+        sample = source.choices(ids, k=source.randint(1, 6))
+        text = vocabulary.text_of(sample)
+        if "\ufffd" not in text:
+            compared += 1
+            assert text == tokenizer.decode(sample, skip_special_tokens=skip)
+    assert compared > 300
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_encoded_text_comes_back(family: str) -> None:
+    """Text goes through encode and `text_of` unharmed, first space and split characters included."""
+    tokenizer = tiny_tokenizer(family)
+    vocabulary = read_vocabulary(tokenizer)
+    texts = ["the class", "john@enron.com went", "a"]
+    if family != "unigram":
+        texts += ["  two spaces\n\ttab", "ΑΩ 中文 😀 é\u0301"]
+    for text in texts:
+        assert vocabulary.text_of(tokenizer(text, add_special_tokens=False).input_ids) == text
+
+
+def test_byte_level_tokens_need_not_be_valid_utf8() -> None:
+    vocabulary = read_vocabulary(tiny_tokenizer("byte-level"))
+    assert {bytes([byte]) for byte in range(256)} <= set(vocabulary.tokens)
+
+
+def test_byte_fallback_tokens_are_bytes_and_join() -> None:
+    tokenizer = tiny_tokenizer("byte-fallback")
+    vocabulary = read_vocabulary(tokenizer)
+    a, b = (tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in b"ab")
+    assert vocabulary.text_of([a, b]) == "ab" == tokenizer.decode([a, b])
+    assert vocabulary.strips_first_space
+
+
+def test_added_tokens_decode_as_decode_does_it() -> None:
+    """Under a byte-level decoder an added token is read through the byte alphabet only if all of it fits."""
+    tokenizer = tiny_tokenizer("byte-level")
+    tokenizer.add_tokens([AddedToken("Ġ世"), AddedToken("ĠxyzĠ"), AddedToken("a b")])
+    vocabulary = read_vocabulary(tokenizer)
+    tokens = [vocabulary.tokens[tokenizer.convert_tokens_to_ids(text)] for text in ("Ġ世", "ĠxyzĠ", "a b")]
+    assert tokens == ["Ġ世".encode(), b" xyz ", b"a b"]
+
+
+def test_special_tokens_are_nothing_or_their_text() -> None:
+    tokenizer = tiny_tokenizer()
+    special = tokenizer.convert_tokens_to_ids("<s>")
+    skipped, kept = (read_vocabulary(tokenizer, skip_special_tokens=skip) for skip in (True, False))
+    assert (skipped.tokens[special], kept.tokens[special]) == (b"", b"<s>")
+    assert special in skipped.special_ids
+    assert special not in skipped.unusable_ids
+    assert skipped.digest != kept.digest
+
+
+def test_text_ends_at_the_first_end_of_sequence() -> None:
+    tokenizer = tiny_tokenizer()
+    vocabulary = read_vocabulary(tokenizer)
+    ids = tokenizer("the fox", add_special_tokens=False).input_ids
+    end = tokenizer.eos_token_id
+    assert vocabulary.text_of([*ids, end, *ids]) == "the fox"
+    assert vocabulary.until_end([*ids, end, end]) == [*ids, end]
+
+
+def test_an_end_of_sequence_that_is_not_special_adds_its_text() -> None:
+    tokenizer = tiny_tokenizer()
+    token = tokenizer("!", add_special_tokens=False).input_ids
+    vocabulary = read_vocabulary(tokenizer, eos_token_ids=token)
+    assert vocabulary.eos_ids == tuple(sorted([tokenizer.eos_token_id, *token]))
+    assert vocabulary.text_of([*token, *token]) == "!"
+
+
+def test_padding_columns_and_holes_are_unusable() -> None:
+    tokenizer = tiny_tokenizer()
+    vocabulary = read_vocabulary(tokenizer, vocab_width=len(tokenizer) + 3)
+    assert vocabulary.width == len(vocabulary.tokens) == len(tokenizer) + 3
+    assert vocabulary.unusable_ids == tuple(range(len(tokenizer), len(tokenizer) + 3))
+    raw = Tokenizer(models.BPE(vocab={"a": 0, "b": 4}, merges=[]))
+    raw.decoder = decoders.ByteLevel()
+    assert read_vocabulary(raw).unusable_ids == (1, 2, 3)
+
+
+def test_a_raw_tokenizer_reads_like_its_wrapper() -> None:
+    tokenizer = tiny_tokenizer()
+    raw = read_vocabulary(tokenizer.backend_tokenizer, eos_token_ids=tokenizer.eos_token_id)
+    assert raw == read_vocabulary(tokenizer)
+    assert raw.digest == read_vocabulary(tokenizer).digest
+
+
+def test_the_digest_is_the_same_in_another_process() -> None:
+    code = "from nco_guard.testing import toy_vocabulary as t; print(t(['fu', 'ck']).digest)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == toy_vocabulary(["fu", "ck"]).digest
+    assert toy_vocabulary(["fuc", "k"]).digest != toy_vocabulary(["fu", "ck"]).digest
+
+
+def test_reading_needs_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys, nco_guard.tokens, nco_guard.testing; nco_guard.testing.toy_vocabulary();"
+        "assert not {'torch', 'transformers', 'tokenizers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _broken(change: str) -> object:
+    tokenizer = tiny_tokenizer("wordpiece" if change == "wordpiece" else "byte-fallback")
+    backend = tokenizer.backend_tokenizer
+    if change == "cleanup":
+        tokenizer.clean_up_tokenization_spaces = True
+        tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    elif change == "no decoder":
+        backend.decoder = None
+    elif change == "strip without fuse":
+        backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)])
+    elif change == "regex":
+        backend.decoder = decoders.Sequence([decoders.Replace(Regex("▁+"), " "), decoders.Fuse()])
+    elif change == "suffix":
+        backend.decoder = decoders.BPEDecoder()
+    elif change == "metaspace":
+        tokenizer.add_tokens(["x▁y"])
+        backend.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("wordpiece", "WordPiece"),
+        ("cleanup", "clean_up_tokenization_spaces = False"),
+        ("no decoder", "no decoder"),
+        ("strip without fuse", "Strip"),
+        ("regex", "regular expression"),
+        ("suffix", "BPEDecoder"),
+        ("metaspace", "Metaspace"),
+    ],
+)
+def test_what_cannot_be_modelled_is_refused_by_name(change: str, words: str) -> None:
+    with pytest.raises(TokenizerError, match=words):
+        read_vocabulary(_broken(change))
+
+
+def test_widths_and_ends_that_do_not_fit_are_refused() -> None:
+    tokenizer = tiny_tokenizer()
+    with pytest.raises(TokenizerError, match="columns"):
+        read_vocabulary(tokenizer, vocab_width=len(tokenizer) - 1)
+    with pytest.raises(TokenizerError, match="eos_ids"):
+        read_vocabulary(tokenizer, eos_token_ids=len(tokenizer))
+    with pytest.raises(TokenizerError, match="no token"):
+        read_vocabulary(tokenizer, eos_token_ids=len(tokenizer), vocab_width=len(tokenizer) + 1)
+    with pytest.raises(TokenizerError, match=r"no tokenizers\.Tokenizer"):
+        read_vocabulary(object())
+
+
+def test_a_cleanup_that_decode_ignores_is_accepted() -> None:
+    """Llama-3 ships with the flag on; decode() ignores it for BPE models."""
+    tokenizer = tiny_tokenizer("byte-level")
+    expected = read_vocabulary(tokenizer)
+    tokenizer.clean_up_tokenization_spaces = True
+    assert read_vocabulary(tokenizer) == expected
+
+
+def test_a_decode_that_disagrees_is_refused_with_the_ids() -> None:
+    class Shouting:
+        def __init__(self) -> None:
+            self.backend_tokenizer = tiny_tokenizer().backend_tokenizer
+
+        def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+            return str(self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)).upper()
+
+    with pytest.raises(TokenizerError, match=r"ids \["):
+        read_vocabulary(Shouting())
+
+
+def test_decoders_without_strip_keep_the_first_space() -> None:
+    """Gemma's decoder: byte fallback, nothing stripped."""
+    tokenizer = tiny_tokenizer("byte-fallback")
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    vocabulary = read_vocabulary(tokenizer)
+    assert not vocabulary.strips_first_space
+    assert vocabulary.text_of(tokenizer("the", add_special_tokens=False).input_ids) == " the"
+
+
+def test_parts_are_checked() -> None:
+    with pytest.raises(TokenizerError, match="special_ids"):
+        Vocabulary.build([b"a"], special_ids=[1])
+
+
+@pytest.mark.skipif("NCO_GUARD_TOKENIZERS" not in os.environ, reason="needs a folder of real tokenizers")
+def test_real_tokenizers_read_fast_and_exactly() -> None:
+    for folder in sorted(Path(os.environ["NCO_GUARD_TOKENIZERS"]).iterdir()):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        start = time.perf_counter()
+        vocabulary = read_vocabulary(tokenizer)
+        assert time.perf_counter() - start < 1.0
+        source = random.Random(1)
+        for _ in range(2000):
+            ids = [source.randrange(vocabulary.width) for _ in range(source.randint(1, 5))]
+            text = vocabulary.text_of(ids)
+            if "\ufffd" not in text and not set(ids) & set(vocabulary.eos_ids):
+                assert text == tokenizer.decode(ids, skip_special_tokens=True)
