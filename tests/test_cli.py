@@ -256,14 +256,15 @@ class TestGenerate:
         assert call(*command, "4").stdout != call(*command, "5").stdout
 
 
-class TestDemo:
-    @pytest.fixture(scope="class")
-    def runs(self, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-        pytest.importorskip("torch")
-        log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
-        common = ("--samples", "6", "--batch-size", "3", "--max-new-tokens", "48", "--audit", log)
-        return {"log": log, "json": call("demo", *common, "--json"), "text": call("demo", *common)}
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    pytest.importorskip("torch")
+    log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
+    common = ("--samples", "6", "--batch-size", "3", "--max-new-tokens", "48", "--audit", log)
+    return {"log": log, "json": call("demo", *common, "--json"), "text": call("demo", *common)}
 
+
+class TestDemo:
     def test_the_guarded_arm_never_violates_and_the_unguarded_one_does(self, runs: dict[str, Any]) -> None:
         assert runs["json"].exit_code == 0, runs["json"].output
         document = json.loads(runs["json"].stdout)

@@ -65,6 +65,8 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
 
 def _rule(rule: Rule) -> dict[str, Any]:
     """A rule without its strings and patterns: those are often what must not stand in a log."""
+    from nco_guard.policy import StringRule
+
     described: dict[str, Any] = {
         "id": rule.id,
         "kind": rule.key,
@@ -76,12 +78,14 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
     if rule.mode == "soft":
         described["penalty"] = rule.penalty
-    if rule.key == "strings":
+    if isinstance(rule, StringRule):
         described["strings"] = len(rule.strings)
     return described
 
 
 def _warnings(policy: Policy) -> list[str]:
+    from nco_guard.policy import StringRule
+
     warnings = []
     loose = [rule.id for rule in policy.rules if rule.mode != "hard"]
     if len(loose) == len(policy.rules):
@@ -89,7 +93,7 @@ def _warnings(policy: Policy) -> list[str]:
     elif loose:
         warnings.append(f"not enforced, only discouraged or recorded: {', '.join(loose)}")
     for rule in policy.rules:
-        if rule.key == "strings" and not rule.whole_word and min(map(len, rule.strings)) <= SHORT:
+        if isinstance(rule, StringRule) and not rule.whole_word and min(map(len, rule.strings)) <= SHORT:
             warnings.append(
                 f"rule {rule.id!r} forbids strings of {SHORT} characters or fewer, within words too; "
                 "whole_word: true would spare the words that contain them"

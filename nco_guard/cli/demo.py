@@ -8,7 +8,7 @@ audit log.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nco_guard.guard import Guard
 
 __all__ = ["DemoSettings", "run_demo"]
+
+Chat = Sequence[Mapping[str, Any]]
 
 WARM_UP_TOKENS = 8
 PRESETS = {"pii": ("pii", "pii_paper"), "profanity": ("ldnoobw",)}
@@ -69,8 +71,7 @@ class _Task:
     compiled: CompiledPolicy
     guard: Guard
     sink: _CountingSink
-    questions: list[str]
-    prompts: list[str]
+    prompts: list[Chat]
     base: _Arm = field(default_factory=_Arm)
     guarded: _Arm = field(default_factory=_Arm)
 
@@ -95,9 +96,8 @@ def run_demo(settings: DemoSettings, *, audit: Path, as_json: bool) -> int:
 
     out = console(stderr=as_json)
     model, tokenizer = demo.load()
-    tokenizer.padding_side = "left"
     with JsonLinesSink(audit) as log, _progress(out) as progress:
-        tasks = [_task(name, tokenizer, settings, log) for name in PRESETS]
+        tasks = [_task(name, settings, log) for name in PRESETS]
         for task in tasks:
             _run(task, model, tokenizer, settings, progress)
     results = {task.name: _measure(task, model, tokenizer) for task in tasks}
@@ -115,24 +115,19 @@ def run_demo(settings: DemoSettings, *, audit: Path, as_json: bool) -> int:
     return 0 if ok else 1
 
 
-def _task(name: str, tokenizer: Any, settings: DemoSettings, log: Sink) -> _Task:
+def _task(name: str, settings: DemoSettings, log: Sink) -> _Task:
     from nco_guard import Guard, Policy
     from nco_guard.compiler import compile_policy
     from nco_guard.demo import PROMPTS
 
     policy = Policy.from_presets(*PRESETS[name])
     sink = _CountingSink(log)
-    chats = list(islice(cycle(PROMPTS[name]), settings.samples))
     return _Task(
         name=name,
         compiled=compile_policy(policy),
         guard=Guard(policy, audit=sink),
         sink=sink,
-        questions=[messages[-1]["content"] for messages in chats],
-        prompts=[
-            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            for messages in chats
-        ],
+        prompts=list(islice(cycle(PROMPTS[name]), settings.samples)),
     )
 
 
@@ -163,9 +158,16 @@ def _run(task: _Task, model: Any, tokenizer: Any, settings: DemoSettings, progre
 
 
 def _unguarded(
-    task: _Task, model: Any, tokenizer: Any, prompts: Sequence[str], max_new_tokens: int
+    task: _Task, model: Any, tokenizer: Any, prompts: Sequence[Chat], max_new_tokens: int
 ) -> tuple[list[str], list[list[int]]]:
-    batch = tokenizer(list(prompts), return_tensors="pt", padding=True, add_special_tokens=False)
+    batch = tokenizer.apply_chat_template(
+        list(prompts),
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+        padding=True,
+        padding_side="left",
+    )
     output = model.generate(
         **batch.to(model.device),
         max_new_tokens=max_new_tokens,
@@ -182,7 +184,7 @@ def _unguarded(
 
 
 def _guarded(
-    task: _Task, model: Any, tokenizer: Any, prompts: Sequence[str], max_new_tokens: int
+    task: _Task, model: Any, tokenizer: Any, prompts: Sequence[Chat], max_new_tokens: int
 ) -> tuple[list[str], list[list[int]]]:
     result = task.guard.generate(
         model, tokenizer, list(prompts), max_new_tokens=max_new_tokens, do_sample=True
@@ -194,7 +196,10 @@ def _measure(task: _Task, model: Any, tokenizer: Any) -> dict[str, Any]:
     """The paper's metrics for both arms of a task."""
     from nco_guard.evaluation.metrics import perplexity, relative_throughput, throughput, violation_rate
 
-    prompt_ids = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in task.prompts]
+    prompt_ids = [
+        tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+        for prompt in task.prompts
+    ]
     base_speed = throughput(task.base.tokens, task.base.seconds)
     result: dict[str, Any] = {"presets": list(PRESETS[task.name]), "policy_digest": task.compiled.digest}
     for name, arm in (("base", task.base), ("guarded", task.guarded)):
@@ -229,7 +234,7 @@ def _print_pairs(out: Console, task: _Task, show: int) -> None:
     if not task.base.violations:
         out.print("The unguarded model broke no rule in this run.")
     for at in pairs:
-        out.print(Text(f"> {task.questions[at]}"))
+        out.print(Text(f"> {task.prompts[at][-1]['content']}"))
         pair = table(out, "without the guard", "with the guard")
         pair.expand = True
         for column in pair.columns:

@@ -64,14 +64,14 @@ def run_generate(
     from nco_guard.audit import JsonLinesSink
 
     model, tokenizer = load_model(model_path)
-    texts = _templated(tokenizer, prompts) if settings.chat else list(prompts)
+    inputs = _chats(tokenizer, prompts) if settings.chat else list(prompts)
     outputs: list[dict[str, Any]] = []
     with ExitStack() as stack:
         sink: Sink | None = stack.enter_context(JsonLinesSink(audit)) if audit else None
         guard = Guard(loaded, audit=sink)
         set_seed(settings.seed)
-        for at in range(0, len(texts), settings.batch_size):
-            batch = texts[at : at + settings.batch_size]
+        for at in range(0, len(inputs), settings.batch_size):
+            batch = inputs[at : at + settings.batch_size]
             result = guard.generate(model, tokenizer, batch, **settings.options())
             for text, report, outcome, ids in zip(
                 result.texts, result.reports, result.outcomes, result.token_ids, strict=True
@@ -87,15 +87,10 @@ def run_generate(
     return 0 if ok else 1
 
 
-def _templated(tokenizer: Any, prompts: Sequence[str]) -> list[str]:
+def _chats(tokenizer: Any, prompts: Sequence[str]) -> list[Any]:
     if not getattr(tokenizer, "chat_template", None):
         raise NCOGuardError("this tokenizer has no chat template; leave out --chat")
-    return [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-        )
-        for prompt in prompts
-    ]
+    return [[{"role": "user", "content": prompt}] for prompt in prompts]
 
 
 def _print(outputs: Sequence[dict[str, Any]]) -> None:
