@@ -232,4 +232,6 @@ def _biased_classes() -> tuple[Any, Any]:
                 output.logits = output.logits + self.bonus[input_ids[:, -kept:]]
             return output
 
+    # Pipelines look a model up by the name of its class.
+    BiasedLM.__name__ = LlamaForCausalLM.__name__
     return BiasedLM, LlamaConfig

@@ -1,0 +1,21 @@
+"""Hugging Face transformers: a logits processor, guarded `generate` and streaming, and guarded pipelines.
+
+Importing this imports torch and transformers.
+"""
+
+from nco_guard.engines.hf.generation import GenerationResult, GuardLike, generate, stream
+from nco_guard.engines.hf.pipeline import GuardedPipeline, wrap
+from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf.streaming import TextStream
+
+__all__ = [
+    "GenerationResult",
+    "GuardLike",
+    "GuardLogitsProcessor",
+    "GuardedPipeline",
+    "StepReport",
+    "TextStream",
+    "generate",
+    "stream",
+    "wrap",
+]

@@ -1,0 +1,377 @@
+"""Guarded `model.generate`: prompts in, texts that keep the policy out."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import torch
+from transformers import LogitsProcessorList, StoppingCriteria
+
+from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer
+from nco_guard.errors import DeadEndError, UnsupportedError
+from nco_guard.tokens import Vocabulary
+
+if TYPE_CHECKING:
+    from nco_guard.session import BoundGuard
+
+__all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "stream"]
+
+Outcome = Literal["ended", "length", "stopped", "trimmed"]
+Sink = Callable[[StepReport], None]
+
+_VIOLATED, _ENDED = -1, -2
+
+
+class GuardLike(Protocol):
+    """What this engine needs of `nco_guard.Guard`."""
+
+    def bind(
+        self,
+        tokenizer: Any,
+        vocab_width: int | None = None,
+        skip_special_tokens: bool = True,
+        eos_token_ids: Iterable[int] | None = None,
+    ) -> BoundGuard:
+        """The guard, seen through a tokenizer."""
+
+    def verify(self, text: str) -> Any:
+        """The independent verifier's report on a finished text."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """Texts with all that is known about them; the lists run in parallel.
+
+    With several sequences per prompt, those of the first prompt come first.
+
+    texts: continuations only, without prompts, decoded as the guard sees them.
+    token_ids: their ids, end-of-sequence included where there is one, without pads.
+    outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
+        criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
+        where it may.
+    reports: the verifier's report on each text.
+    output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
+    way.
+    """
+
+    texts: list[str]
+    token_ids: list[list[int]]
+    outcomes: list[Outcome]
+    reports: list[Any]
+    output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Ids and outcomes of one call, and what the engine returned."""
+
+    token_ids: list[list[int]]
+    outcomes: list[Outcome]
+    bound: BoundGuard
+    output: Any
+
+
+def generate(
+    guard: GuardLike,
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    *,
+    skip_special_tokens: bool = True,
+    sink: Sink | None = None,
+    **options: Any,
+) -> GenerationResult:
+    """Generate under a guard.
+
+    Guarantee: no text matches a hard rule, whatever the decoding options; what cannot be guaranteed is
+    refused before anything is generated.
+
+    prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
+        mapping that a tokenizer returns. Batches are padded on the left.
+    skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
+    sink: receives a `StepReport` for each step.
+    options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
+        tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
+        ends there.
+
+    Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
+    tokenizers that cannot be modelled, `DeadEndError` where no token is left.
+    """
+    inputs = _encode(tokenizer, model, prompts)
+    if clash := set(inputs) & set(options):
+        raise UnsupportedError(f"{', '.join(sorted(clash))}: given by prompts and again as an option")
+    generated = generate_ids(
+        guard, model, tokenizer, {**inputs, **options}, skip_special_tokens=skip_special_tokens, sink=sink
+    )
+    texts = [generated.bound.vocabulary.text_of(ids) for ids in generated.token_ids]
+    return GenerationResult(
+        texts=texts,
+        token_ids=generated.token_ids,
+        outcomes=generated.outcomes,
+        reports=[guard.verify(text) for text in texts],
+        output=generated.output,
+    )
+
+
+def stream(
+    guard: GuardLike,
+    model: Any,
+    tokenizer: Any,
+    prompt: Any,
+    *,
+    skip_special_tokens: bool = True,
+    sink: Sink | None = None,
+    **options: Any,
+) -> Iterator[str]:
+    """Like `generate` for one prompt, yielding its text piece by piece while a thread generates.
+
+    What has been yielded is never taken back: a token is shown once the text may end after it. Errors of the
+    generation are raised here. Closing the iterator early stops the generation at its next step.
+    """
+    inputs = _encode(tokenizer, model, prompt)
+    if "streamer" in options or inputs["input_ids"].shape[0] != 1:
+        raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    closed = _Closed()
+    arguments = {
+        **inputs,
+        **options,
+        "stopping_criteria": [*(options.get("stopping_criteria") or []), closed],
+    }
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
+        generation = pool.submit(
+            generate_ids,
+            guard,
+            model,
+            tokenizer,
+            arguments,
+            skip_special_tokens=skip_special_tokens,
+            sink=sink,
+            on_text=pieces.put,
+        )
+        generation.add_done_callback(lambda _: pieces.put(None))
+        try:
+            while (piece := pieces.get()) is not None:
+                yield piece
+        finally:
+            closed.event.set()
+        generation.result()
+
+
+class _Closed(StoppingCriteria):  # type: ignore[misc]
+    """Stops a generation whose reader has gone."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
+
+
+def generate_ids(
+    guard: GuardLike,
+    model: Any,
+    tokenizer: Any,
+    options: Mapping[str, Any],
+    *,
+    skip_special_tokens: bool = True,
+    sink: Sink | None = None,
+    on_text: Callable[[str], None] | None = None,
+) -> Generated:
+    """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
+    arguments = dict(options)
+    settings = Settings(model, arguments)
+    settings.refuse_unsupported()
+    input_ids = (
+        arguments.pop("inputs", None) if arguments.get("input_ids") is None else arguments["input_ids"]
+    )
+    if input_ids is None or input_ids.shape[-1] == 0:
+        input_ids = _first_token(model, tokenizer, settings)
+        arguments.pop("attention_mask", None)
+    arguments["input_ids"] = input_ids
+    _refuse_right_padding(arguments)
+
+    bound = guard.bind(
+        tokenizer,
+        vocab_width=_logits_width(model),
+        skip_special_tokens=skip_special_tokens,
+        eos_token_ids=sorted(settings.eos_token_ids),
+    )
+    vocabulary = bound.vocabulary
+    pad = _pad_token_id(settings, tokenizer, vocabulary)
+    rows = input_ids.shape[0] * max(settings.beams, int(settings.get("num_return_sequences") or 1))
+    if rows > 1 and pad not in (*vocabulary.special_ids, *vocabulary.eos_ids):
+        raise UnsupportedError(
+            "several sequences need a pad token that adds no text: set tokenizer.pad_token (for example to "
+            "tokenizer.eos_token), or pad_token_id"
+        )
+    prompt_length = input_ids.shape[1]
+    max_length = settings.max_length(prompt_length)
+    if settings.get("max_new_tokens") is None and settings.get("max_length") is None:
+        arguments["max_new_tokens"] = max_length - prompt_length
+    if vocabulary.eos_ids:
+        arguments["eos_token_id"] = list(vocabulary.eos_ids)
+    if pad is not None:
+        arguments["pad_token_id"] = pad
+    if settings.get("stop_strings") is not None:
+        arguments.setdefault("tokenizer", tokenizer)
+    processor = GuardLogitsProcessor(
+        bound, max_length=max_length, beams=settings.beams, engine_ends=True, sink=sink
+    )
+    arguments["logits_processor"] = LogitsProcessorList(
+        [*(arguments.get("logits_processor") or []), processor]
+    )
+    streamer = TextStream(vocabulary, on_text) if on_text is not None else arguments.get("streamer")
+    if streamer is not None:
+        if rows > 1:
+            raise UnsupportedError("streamer: takes one sequence at a time")
+        check_streamer(streamer, vocabulary)
+        arguments["streamer"] = HoldingStreamer(streamer, bound)
+
+    output = None
+    try:
+        output = model.generate(**arguments)
+    except RuntimeError as error:
+        # torch's complaint where fewer candidates are left than beams ask for; it has no type of its own.
+        if settings.beams > 1 and "multinomial" in str(error):
+            raise DeadEndError("beam sampling: fewer allowed tokens are left than beams ask for") from error
+        raise
+    finally:
+        # Whoever reads from it in another thread would wait for ever.
+        if output is None and streamer is not None:
+            streamer.end()
+    return _settle_all(bound, output, prompt_length, max_length, pad)
+
+
+def _settle_all(
+    bound: BoundGuard, output: Any, prompt_length: int, max_length: int, pad: int | None
+) -> Generated:
+    """Trim every sequence to where it may end, in `output` as well."""
+    sequences = output if isinstance(output, torch.Tensor) else output.sequences
+    token_ids: list[list[int]] = []
+    outcomes: list[Outcome] = []
+    for row in sequences:
+        answer = row[prompt_length:].tolist()
+        kept, outcome = _settle(bound, row[:prompt_length].tolist(), answer, pad, max_length - prompt_length)
+        if outcome == "trimmed" and len(sequences) > 1 and pad is not None:
+            row[prompt_length + len(kept) :] = pad
+        token_ids.append(kept)
+        outcomes.append(outcome)
+    if outcomes == ["trimmed"]:
+        sequences = sequences[:, : prompt_length + len(token_ids[0])]
+        if isinstance(output, torch.Tensor):
+            output = sequences
+        else:
+            output.sequences = sequences
+    return Generated(token_ids, outcomes, bound, output)
+
+
+def _settle(
+    bound: BoundGuard, prompt: list[int], answer: list[int], pad: int | None, limit: int
+) -> tuple[list[int], Outcome]:
+    """The longest beginning of `answer` that keeps the policy and may end there, and how it came to end."""
+    tables, vocabulary = bound.tables, bound.vocabulary
+    if pad is not None and pad not in vocabulary.eos_ids:
+        while answer and answer[-1] == pad:
+            answer = answer[:-1]
+    state = tables.start_after(vocabulary.prompt_bytes(prompt)) if bound.needs_context else tables.start
+    kept = 0 if tables.may_end(state) else None
+    for length, token in enumerate(answer, start=1):
+        state = tables.next(state, token)
+        if state == _ENDED:
+            return answer[:length], "ended"
+        if state == _VIOLATED:
+            # Beam search fills up with impossible candidates where too few possible ones are left.
+            break
+        if tables.may_end(state):
+            kept = length
+    if kept is None:
+        raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
+    if kept < len(answer):
+        return answer[:kept], "trimmed"
+    return answer, "length" if len(answer) >= limit else "stopped"
+
+
+def _encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
+    """Keyword arguments for `model.generate`: ids and mask, padded on the left, on the model's device."""
+    encoded: Mapping[str, Any]
+    if isinstance(prompts, torch.Tensor):
+        encoded = {"input_ids": prompts if prompts.ndim == 2 else prompts[None]}
+    elif isinstance(prompts, Mapping):
+        encoded = prompts
+    else:
+        batch = [prompts] if isinstance(prompts, str) or _is_chat(prompts) else list(prompts)
+        options = {"return_tensors": "pt", "padding": len(batch) > 1, "padding_side": "left"}
+        if len(batch) > 1 and getattr(tokenizer, "pad_token_id", None) is None:
+            raise UnsupportedError("several prompts need a pad token: set tokenizer.pad_token")
+        if batch and all(isinstance(prompt, str) for prompt in batch):
+            encoded = tokenizer(batch, return_token_type_ids=False, **options)
+        elif batch and all(_is_chat(prompt) for prompt in batch):
+            prefilled = {prompt[-1].get("role") == "assistant" for prompt in batch}
+            if len(prefilled) > 1:
+                raise UnsupportedError("chats that end with the assistant and others cannot share a batch")
+            encoded = tokenizer.apply_chat_template(
+                batch,
+                add_generation_prompt=not all(prefilled),
+                continue_final_message=all(prefilled),
+                return_dict=True,
+                **options,
+            )
+        else:
+            raise UnsupportedError(
+                "prompts: give a string, strings, a chat (list of messages), chats, a tensor of ids, or what the "
+                "tokenizer returns"
+            )
+    return {
+        name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+        for name, value in encoded.items()
+        if name != "token_type_ids"
+    }
+
+
+def _is_chat(prompt: Any) -> bool:
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, str)
+        and len(prompt) > 0
+        and all(isinstance(message, Mapping) for message in prompt)
+    )
+
+
+def _first_token(model: Any, tokenizer: Any, settings: Settings) -> torch.Tensor:
+    begin = settings.get("bos_token_id")
+    begin = getattr(tokenizer, "bos_token_id", None) if begin is None else begin
+    if begin is None:
+        raise UnsupportedError(
+            "an empty prompt needs a tokenizer or a model with a beginning-of-sequence token"
+        )
+    return torch.tensor([[int(begin)]], device=model.device)
+
+
+def _refuse_right_padding(arguments: Mapping[str, Any]) -> None:
+    mask = arguments.get("attention_mask")
+    if isinstance(mask, torch.Tensor) and mask.ndim == 2 and bool((mask[:, -1] == 0).any()):
+        raise UnsupportedError("the prompts are padded on the right: set tokenizer.padding_side = 'left'")
+
+
+def _logits_width(model: Any) -> int:
+    weight = getattr(model.get_output_embeddings(), "weight", None)
+    return int(model.config.get_text_config().vocab_size if weight is None else weight.shape[0])
+
+
+def _pad_token_id(settings: Settings, tokenizer: Any, vocabulary: Vocabulary) -> int | None:
+    for value in (
+        settings.get("pad_token_id"),
+        getattr(tokenizer, "pad_token_id", None),
+        *vocabulary.eos_ids,
+    ):
+        if value is not None:
+            return int(value)
+    return None

@@ -1,0 +1,101 @@
+"""Which options of `model.generate` the guarantee does not survive: they are refused beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nco_guard.errors import UnsupportedError
+
+__all__ = ["Settings"]
+
+_OTHER_LOOP = "it replaces the decoding loop, where processors may not be asked"
+_FORCES = "it forces a token whatever the guard forbids"
+_DRAFTS = "tokens are taken from a draft that the guard has not seen"
+
+# What is refused, and why. An option counts as given if its value is none of _OFF.
+_REFUSED = {
+    "custom_generate": _OTHER_LOOP,
+    "penalty_alpha": _OTHER_LOOP,
+    "dola_layers": _OTHER_LOOP,
+    "constraints": _OTHER_LOOP,
+    "force_words_ids": _OTHER_LOOP,
+    "forced_bos_token_id": _FORCES,
+    "forced_eos_token_id": _FORCES,
+    "token_healing": "it rewrites the end of the prompt",
+    "use_mtp": _DRAFTS,
+    "speculation_type": _DRAFTS,
+    "assistant_early_exit": _DRAFTS,
+    "assistant_ensemble_weight": _DRAFTS,
+    "assistant_tokenizer": "the guard is bound to one tokenizer and the assistant writes with another",
+    "inputs_embeds": "without input ids it cannot be told what is the prompt",
+    "past_key_values": "a prompt that begins in the cache is not among the input ids",
+}
+_OFF: tuple[Any, ...] = (None, False, 0, 0.0)
+
+
+class Settings:
+    """The options of one call: keywords first, then its `generation_config`, then the model's own."""
+
+    def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
+        self._sources = [options.get("generation_config"), getattr(model, "generation_config", None)]
+        self._options = options
+        self._model = model
+
+    def get(self, name: str) -> Any:
+        """The value that `model.generate` will use for `name`; None where nobody sets it."""
+        value = self._options.get(name)
+        for source in self._sources:
+            if value is None and source is not None:
+                value = getattr(source, name, None)
+        return value
+
+    @property
+    def eos_token_ids(self) -> set[int]:
+        """The ids at which `model.generate` would stop."""
+        value = self.get("eos_token_id")
+        if value is None:
+            return set()
+        return {int(index) for index in (value if hasattr(value, "__iter__") else [value])}
+
+    @property
+    def beams(self) -> int:
+        """Number of beams; 1 without beam search."""
+        return int(self.get("num_beams") or 1)
+
+    def max_length(self, prompt_length: int) -> int:
+        """Where generation stops, prompt included, as transformers counts."""
+        new = self.get("max_new_tokens")
+        if new is not None:
+            return prompt_length + int(new)
+        total = self.get("max_length")
+        if total is not None:
+            return int(total)
+        # transformers: 20 new tokens where nothing is said, but not past the positions the model has.
+        positions = getattr(self._model.config, "max_position_embeddings", None)
+        return prompt_length + 20 if positions is None else min(prompt_length + 20, int(positions))
+
+    def refuse_unsupported(self) -> None:
+        """Raise `UnsupportedError`, naming the option, the reason and a way out."""
+        if getattr(self._model.config, "is_encoder_decoder", False):
+            raise UnsupportedError("encoder-decoder models are not supported; use a decoder-only model")
+        for name, reason in _REFUSED.items():
+            value = self.get(name)
+            if not any(value is off or (type(value) is type(off) and value == off) for off in _OFF):
+                raise UnsupportedError(f"{name}: {reason}; leave it out")
+        if (self.get("num_beam_groups") or 1) > 1:
+            raise UnsupportedError(f"num_beam_groups: {_OTHER_LOOP}; leave it out")
+        if self.get("cache_implementation") == "paged":
+            raise UnsupportedError(
+                "cache_implementation='paged': continuous batching is another decoding loop"
+            )
+        watermark = self.get("watermarking_config")
+        if watermark is not None and type(watermark).__name__ == "SynthIDTextWatermarkingConfig":
+            raise UnsupportedError(
+                "watermarking_config: SynthID rewrites the scores after the guard; leave it out"
+            )
+        assistant = self.get("assistant_model")
+        if assistant is not None and (
+            assistant.config.get_text_config().vocab_size != self._model.config.get_text_config().vocab_size
+        ):
+            raise UnsupportedError("assistant_model: it needs the same vocabulary as the model")

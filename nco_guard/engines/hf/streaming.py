@@ -1,0 +1,112 @@
+"""Streaming that never has to take back what it has shown.
+
+A text that is stopped from outside (a stop string, a criterion, a time limit) is trimmed to where it may end,
+so tokens are shown only once the text may end after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from transformers import TextStreamer
+from transformers.generation.streamers import BaseStreamer
+
+from nco_guard.batch import RowTracker
+from nco_guard.errors import UnsupportedError
+from nco_guard.tokens import Vocabulary
+
+if TYPE_CHECKING:
+    from nco_guard.session import BoundGuard
+
+__all__ = ["HoldingStreamer", "TextStream", "check_streamer"]
+
+_VIOLATED, _ENDED = -1, -2
+
+
+class TextStream(BaseStreamer):  # type: ignore[misc]
+    """A streamer that hands on text exactly as the guard sees it, first spaces and split characters included.
+
+    vocabulary: that of the bound guard. on_text: called with each new piece; the pieces joined are the text.
+    For one sequence at a time.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, on_text: Callable[[str], None]) -> None:
+        self._vocabulary = vocabulary
+        self._on_text = on_text
+        self._ids: list[int] | None = None
+        self._shown = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        """Token ids from `generate`; the first call brings the prompt."""
+        if self._ids is None:
+            self._ids = []
+            return
+        self._ids.extend(value.ravel().tolist())
+        text = self._vocabulary.text_of(self._ids)
+        # An incomplete character reads as U+FFFD until its last byte is there.
+        if not text.endswith("\ufffd"):
+            self._show(text)
+
+    def end(self) -> None:
+        """The sequence is over; the next `put` brings another prompt."""
+        if self._ids is not None:
+            self._show(self._vocabulary.text_of(self._ids))
+        self._ids, self._shown = None, 0
+
+    def _show(self, text: str) -> None:
+        if len(text) > self._shown:
+            piece, self._shown = text[self._shown :], len(text)
+            self._on_text(piece)
+
+
+class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
+    """Passes ids on to another streamer, but only up to the last token after which the text may end."""
+
+    def __init__(self, inner: BaseStreamer, bound: BoundGuard) -> None:
+        self._inner = inner
+        self._tracker = RowTracker(bound, bound.vocabulary.prompt_bytes)
+        self._ids: list[int] | None = None
+        self._passed = 0
+        self._over = False
+
+    def put(self, value: torch.Tensor) -> None:
+        """Token ids from `generate`: the prompt [1, length], then new tokens."""
+        if self._ids is None:
+            self._ids = value.ravel().tolist()
+            self._passed = len(self._ids)
+            self._tracker.advance(np.array([self._ids], dtype=np.int64))
+            self._inner.put(value)
+            return
+        for token in value.ravel().tolist():
+            if self._over:
+                return
+            self._ids.append(token)
+            state = int(self._tracker.advance(np.array([self._ids], dtype=np.int64))[0])
+            self._over = state < 0
+            if state == _ENDED or (state != _VIOLATED and self._tracker.tables.may_end(state)):
+                for passed in self._ids[self._passed :]:
+                    self._inner.put(torch.tensor([passed]))
+                self._passed = len(self._ids)
+
+    def end(self) -> None:
+        """The sequence is over; what is still held is no part of the text."""
+        self._inner.end()
+
+
+def check_streamer(streamer: BaseStreamer, vocabulary: Vocabulary) -> None:
+    """Refuse transformers' own text streamers where their text is another than that of `decode`."""
+    if not isinstance(streamer, TextStreamer):
+        return
+    if vocabulary.strips_first_space:
+        raise UnsupportedError(
+            "streamer: this tokenizer drops the first space of a text, and transformers' text streamers "
+            "decode every line on its own, so they show another text than decode(); use "
+            "nco_guard.engines.hf.stream or TextStream"
+        )
+    if bool(streamer.decode_kwargs.get("skip_special_tokens", False)) != vocabulary.skip_special_tokens:
+        raise UnsupportedError(
+            f"streamer: create it with skip_special_tokens={vocabulary.skip_special_tokens}, as the guard is bound"
+        )

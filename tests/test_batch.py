@@ -1,0 +1,184 @@
+"""Rows keep the state of their own text, however an engine moves them about."""
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nco_guard.batch import RowTracker
+
+VIOLATED, ENDED = -1, -2
+END = 99
+
+
+class Dictionary:
+    """Tables whose states are the texts themselves: token 7 after token 5 is forbidden, 99 ends."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[Any, ...]] = [()]
+        self.numbers: dict[tuple[Any, ...], int] = {(): 0}
+        self.start = 0
+        self.steps = 0
+
+    def _number(self, text: tuple[Any, ...]) -> int:
+        if text not in self.numbers:
+            self.numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return self.numbers[text]
+
+    def next(self, state: int, token: int) -> int:
+        assert state >= 0
+        self.steps += 1
+        if token == END:
+            return ENDED
+        text = self.texts[state]
+        if token == 7 and text and text[-1] == 5:
+            return VIOLATED
+        return self._number((*text, token))
+
+    def start_after(self, context: bytes) -> int:
+        return self._number((context,))
+
+
+class Source:
+    needs_context = False
+
+    def __init__(self) -> None:
+        self.tables = Dictionary()
+
+
+def follow(tracker: RowTracker, ids: list[list[int]]) -> list[Any]:
+    """The texts (or final states) of the rows, as the tracker sees them."""
+    states = tracker.advance(np.array(ids, dtype=np.int64)).tolist()
+    return [tracker.tables.texts[state] if state >= 0 else state for state in states]
+
+
+def test_rows_that_stay_advance_by_one_step_each() -> None:
+    source = Source()
+    tracker = RowTracker(source)
+    assert follow(tracker, [[1, 2], [3, 4]]) == [(), ()]
+    assert follow(tracker, [[1, 2, 10], [3, 4, 11]]) == [(10,), (11,)]
+    assert follow(tracker, [[1, 2, 10, 12], [3, 4, 11, 13]]) == [(10, 12), (11, 13)]
+    assert source.tables.steps == 4
+    assert tracker.prompt_lengths.tolist() == [2, 2]
+
+
+def test_permuted_duplicated_and_dropped_rows_keep_their_text() -> None:
+    tracker = RowTracker(Source())
+    follow(tracker, [[1], [2], [3]])
+    follow(tracker, [[1, 10], [2, 20], [3, 30]])
+    assert follow(tracker, [[3, 30, 31], [1, 10, 11], [3, 30, 32]]) == [(30, 31), (10, 11), (30, 32)]
+    assert follow(tracker, [[3, 30, 32, 33]]) == [(30, 32, 33)]
+
+
+def test_equal_prompts_side_by_side() -> None:
+    tracker = RowTracker(Source())
+    follow(tracker, [[1], [1]])
+    assert follow(tracker, [[1, 5], [1, 6]]) == [(5,), (6,)]
+    assert follow(tracker, [[1, 6, 7], [1, 5, 7]]) == [(6, 7), VIOLATED]
+
+
+def test_lengths_may_go_back() -> None:
+    """Assisted decoding: several positions are scored, some are rejected, decoding goes on from before."""
+    tracker = RowTracker(Source())
+    follow(tracker, [[1, 2]])
+    for length in (3, 4, 5):
+        follow(tracker, [[1, 2, 10, 11, 12][:length]])
+    assert follow(tracker, [[1, 2, 10, 20]]) == [(10, 20)]
+    assert follow(tracker, [[1, 2, 10]]) == [(10,)]
+    assert follow(tracker, [[1, 2, 10, 20]]) == [(10, 20)]
+    assert follow(tracker, [[1, 2, 10, 20, 21]]) == [(10, 20, 21)]
+
+
+def test_a_rejected_violation_leaves_no_trace() -> None:
+    tracker = RowTracker(Source())
+    follow(tracker, [[1]])
+    follow(tracker, [[1, 5]])
+    assert follow(tracker, [[1, 5, 7]]) == [VIOLATED]
+    assert follow(tracker, [[1, 5, 7, 8]]) == [VIOLATED]
+    assert follow(tracker, [[1, 5, 8]]) == [(5, 8)]
+
+
+def test_ended_rows_stay_ended_under_pads() -> None:
+    tracker = RowTracker(Source())
+    follow(tracker, [[1], [2]])
+    follow(tracker, [[1, END], [2, 20]])
+    assert follow(tracker, [[1, END, 0], [2, 20, 21]]) == [ENDED, (20, 21)]
+    assert follow(tracker, [[1, END, 0, 7], [2, 20, 21, 22]]) == [ENDED, (20, 21, 22)]
+
+
+def test_the_same_object_serves_one_generation_after_another() -> None:
+    tracker = RowTracker(Source())
+    follow(tracker, [[1, 2]])
+    follow(tracker, [[1, 2, 10]])
+    assert follow(tracker, [[8, 9, 9]]) == [()]
+    assert follow(tracker, [[8, 9, 9, 10]]) == [(10,)]
+    assert follow(tracker, [[1, 2]]) == [()], "the same prompt again"
+    follow(tracker, [[1, 2, 10]])
+    assert follow(tracker, [[1, 2, 10, 50, 51, 52]]) == [()], (
+        "a prompt that holds an earlier answer, and more"
+    )
+
+
+def test_known_and_unknown_rows_in_one_batch() -> None:
+    tracker = RowTracker(Source())
+    follow(tracker, [[1, 2]])
+    assert follow(tracker, [[1, 2, 10], [4, 4, 4]]) == [(10,), ()]
+    assert tracker.prompt_lengths.tolist() == [2, 3]
+    assert follow(tracker, [[4, 4, 4, 40], [1, 2, 10, 11]]) == [(40,), (10, 11)]
+
+
+def test_a_prompt_that_is_an_earlier_text_is_taken_as_its_continuation() -> None:
+    """The documented ambiguity, and the way out."""
+    tracker = RowTracker(Source())
+    for length in (1, 2, 3):
+        follow(tracker, [[1, 10, 11][:length]])
+    assert follow(tracker, [[1, 10, 11]]) == [(10, 11)]
+    tracker.reset()
+    assert follow(tracker, [[1, 10, 11]]) == [()]
+
+
+def test_replaced_tables_are_fed_the_texts_again() -> None:
+    source = Source()
+    tracker = RowTracker(source)
+    follow(tracker, [[1], [2]])
+    follow(tracker, [[1, 10], [2, 20]])
+    source.tables = Dictionary()
+    source.tables.start_after(b"other numbers")
+    assert follow(tracker, [[2, 20, 21], [1, 10, END]]) == [(20, 21), ENDED]
+    source.tables = Dictionary()
+    assert follow(tracker, [[2, 20, 21, 22], [1, 10, END, 0]]) == [(20, 21, 22), ENDED]
+
+
+def test_the_prompt_is_shown_to_rules_that_ask_for_it() -> None:
+    class Curious(Source):
+        needs_context = True
+
+    tracker = RowTracker(Curious(), prompt_bytes=lambda ids: bytes(ids.tolist()))
+    assert follow(tracker, [[1, 2], [3, 4]]) == [(b"\x01\x02",), (b"\x03\x04",)]
+    assert follow(tracker, [[3, 4, 5]]) == [(b"\x03\x04", 5)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_of_moves_equals_replay(seed: int) -> None:
+    """Random beams: rows are copied, dropped, extended and cut; states always equal those of the text."""
+    source = random.Random(seed)
+    tracker = RowTracker(Source())
+    prompts = [[100 + number, 0] for number in range(3)]
+    rows = [list(prompt) for prompt in prompts]
+    follow(tracker, rows)
+    for _ in range(60):
+        cut = source.choice([0, 0, 0, 1, 3])
+        length = max(2, len(rows[0]) - cut)
+        rows = [
+            [*row[:length], source.choice([5, 6, 7, 8])]
+            for row in source.choices(rows, k=source.randint(1, 4))
+        ]
+        expected = []
+        for row in rows:
+            text = tuple(row[2:])
+            bad = any(pair == (5, 7) for pair in itertools.pairwise(text))
+            expected.append(VIOLATED if bad else text)
+        assert follow(tracker, rows) == expected
