@@ -1,8 +1,8 @@
 """The seeded corpus of support e-mails and chats on which the demonstration model is trained.
 
 `documents(count, seed)` yields the same documents for the same arguments on every machine. Nothing is
-downloaded and no value belongs to a real person (see `values`). About one value in seven is withheld or breaks
-off ("jane.doe@example. [hidden]") and one oath in four is a milder word, so that a model which may not write
+downloaded and no value belongs to a real person (see `values`). One value in seven is withheld or breaks off
+("jane.doe@example. [hidden]") and one oath in four is a milder word, so that a model which may not write
 the usual thing has seen another way on.
 """
 
@@ -130,9 +130,11 @@ class Scene(dict[str, str]):
         if draw >= WITHHELD:
             return value
         mark = self.rng.choice(HIDDEN)
-        return (
-            mark if draw < WITHHELD / 3 else f"{value[: self.rng.randrange(1, len(value))].rstrip()} {mark}"
-        )
+        if draw < WITHHELD / 3:
+            return mark
+        # A domain must not break off into another one ("example.co").
+        head = re.sub(r"(@[a-z]+\.).*", r"\1", value[: self.rng.randrange(1, len(value))])
+        return f"{head.rstrip()} {mark}"
 
 
 def _mail(scene: Scene) -> str:

@@ -2,8 +2,8 @@
 
 The corpus is generated (`corpus.documents`), the tokenizer is a byte-level BPE trained on it, the model a
 small Llama. Seeds, algorithms and the number of threads are fixed: the same machine with the same versions of
-torch, transformers and tokenizers gives the same weights. Cost: about ten minutes on one
-CPU core, under 2 GB.
+torch, transformers and tokenizers gives the same weights. Cost: about twelve minutes on
+one CPU core, under 2 GB.
 """
 
 from __future__ import annotations
