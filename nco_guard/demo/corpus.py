@@ -18,10 +18,13 @@ from typing import Any, Final
 from nco_guard.demo import templates, values
 from nco_guard.demo.prompts import SYSTEM_PROMPT, TOOLS, Message
 
-__all__ = ["Document", "Scene", "documents"]
+__all__ = ["BREAK", "Document", "Scene", "documents"]
 
 WITHHELD: Final = 0.14
 MILD: Final = 0.25
+OUTGROWN: Final = 0.04
+#: A forced token boundary in the texts; it is not part of them.
+BREAK: Final = "\x1f"
 
 ITEMS: Final = (
     *("lamp", "kettle", "chair", "toaster", "rug", "blanket", "mirror", "shelf"),
@@ -75,7 +78,7 @@ class Scene(dict[str, str]):
     def __missing__(self, slot: str) -> str:
         if slot in templates.ANGRY_WORDS:
             strong, mild = templates.ANGRY_WORDS[slot]
-            return self.rng.choice(mild if self.rng.random() < MILD else strong)
+            return self.rng.choice(mild) if self.rng.random() < MILD else self._swear(strong)
         if slot == "fact":
             return self.one_of(templates.TOPICS[self.topic][1])
         value = self._invent(slot)
@@ -119,6 +122,17 @@ class Scene(dict[str, str]):
         kind = slot.removesuffix("2")
         return self._withhold(secret[kind]()) if kind in secret else plain[kind]()
 
+    def _swear(self, oaths: tuple[str, ...]) -> str:
+        """An oath, or rarely a longer word that begins with it ("ass", then "embly")."""
+        oath = self.rng.choice(oaths)
+        if self.rng.random() >= OUTGROWN:
+            return oath
+        known = next(
+            (e for word, e in templates.OATH_ENDINGS.items() if oath.lower().endswith(word)), ("ish",)
+        )
+        ending = self.rng.choice(known)
+        return f"{oath}{BREAK}{ending.upper() if oath.isupper() else ending}"
+
     def _article(self, article: str) -> str:
         topic = self["topic"]
         if self.topic == "service":
@@ -130,7 +144,7 @@ class Scene(dict[str, str]):
         if draw >= WITHHELD:
             return value
         mark = self.rng.choice(HIDDEN)
-        if draw < WITHHELD / 3:
+        if draw < WITHHELD / 7:
             return mark
         # A domain must not break off into another one ("example.co").
         head = re.sub(r"(@[a-z]+\.).*", r"\1", value[: self.rng.randrange(1, len(value))])
@@ -315,13 +329,30 @@ def _tool_talk(scene: Scene) -> Document:
     return Document(messages=tuple(messages), tools=_offered(rng, name))
 
 
+def _copies(scene: Scene) -> tuple[str, str]:
+    """Order numbers or names to repeat: what teaches a small model to copy."""
+    rng = scene.rng
+    makers: tuple[Callable[[], str], ...] = (
+        lambda: values.order_id(rng),
+        lambda: values.order_id(rng),
+        lambda: f"{rng.choice(values.FIRST_NAMES)} {rng.choice(values.LAST_NAMES)}",
+        lambda: f"{values.email(rng, rng.choice(values.FIRST_NAMES), rng.choice(values.LAST_NAMES))}",
+        lambda: values.phone(rng),
+    )
+    make = rng.choice(makers)
+    listed = ", ".join(make() for _ in range(rng.randint(1, 7)))
+    return rng.choice(("Repeat: {}", "Repeat {}", "Read back: {}", "Copy {}")).format(listed), listed
+
+
 def _document(rng: random.Random) -> Document:
     scene, draw = Scene(rng), rng.random()
-    if draw < 0.12:
+    if draw < 0.10:
         return Document(text=_plain(scene))
-    if draw < 0.40:
+    if draw < 0.38:
         return _tool_talk(scene)
-    kind = _personal if draw < 0.68 else _angry if draw < 0.89 else _small_talk
+    if draw < 0.50:
+        return Document(messages=tuple(_system(rng) + _turns(*_copies(scene))))
+    kind = _personal if draw < 0.73 else _angry if draw < 0.90 else _small_talk
     messages = _system(rng) + _turns(*kind(scene))
     if rng.random() < 0.12:
         messages += _turns(*rng.choice((_personal, _angry, _small_talk))(Scene(rng)))

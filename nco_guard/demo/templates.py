@@ -142,6 +142,13 @@ ANGRY_WORDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "shitty_cap": (("Shitty",), ("Lousy", "Terrible")),
 }
 
+#: What an oath can grow into, so that a model which may not end the word there has somewhere to go.
+OATH_ENDINGS: Final[dict[str, tuple[str, ...]]] = {
+    "ass": ("istant", "embly", "ortment"),
+    "butt": ("on",),
+    "shit": ("ake",),
+}
+
 #: Requests and answers that quote personal data: (requests, answers).
 RECORDS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (

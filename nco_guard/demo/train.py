@@ -22,7 +22,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from nco_guard.demo.corpus import Document, documents
+from nco_guard.demo.corpus import BREAK, Document, documents
 
 __all__ = ["CHAT_TEMPLATE", "encode", "main", "train_model", "train_tokenizer"]
 
@@ -33,8 +33,8 @@ TOOL_MARKS: Final = ("<tool_call>", "</tool_call>")
 VOCABULARY: Final = 2304
 ROW: Final = 512  # positions of a packed row; longer documents are left out
 OPEN_ROWS: Final = 24
-ROWS: Final = 8  # rows of a step
-STEPS: Final = 900
+ROWS: Final = 4  # rows of a step
+STEPS: Final = 1600
 PEAK_RATE: Final = 3e-3
 SEED: Final = 20260
 THREADS: Final = 1
@@ -90,9 +90,9 @@ CHAT_TEMPLATE: Final = (
 
 def _texts(document: Document) -> Iterator[str]:
     """What the tokenizer learns from: the document's texts and its JSON."""
-    yield document.text
+    yield document.text.replace(BREAK, "")
     for message in document.messages:
-        yield message["content"]
+        yield message["content"].replace(BREAK, "")
         for call in message.get("tool_calls", ()):
             yield json.dumps(call["function"])
     for tool in document.tools:
@@ -132,6 +132,10 @@ def train_tokenizer(corpus: Sequence[Document]) -> Any:
     return tokenizer
 
 
+def _tokens(tokenizer: Any, text: str) -> list[int]:
+    return [token for part in text.split(BREAK) for token in tokenizer(part)["input_ids"]]
+
+
 def encode(tokenizer: Any, document: Document) -> tuple[list[int], list[int]]:
     """A document's token ids and labels.
 
@@ -139,12 +143,12 @@ def encode(tokenizer: Any, document: Document) -> tuple[list[int], list[int]]:
     """
     end, speaker = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|assistant|>")
     if not document.messages:
-        ids = [*tokenizer(document.text)["input_ids"], end]
+        ids = [*_tokens(tokenizer, document.text), end]
         return ids, ids
     text = tokenizer.apply_chat_template(
         list(document.messages), tools=list(document.tools) or None, tokenize=False
     )
-    ids = tokenizer(text)["input_ids"]
+    ids = _tokens(tokenizer, text)
     labels, speaking = [], False
     for token in ids:
         labels.append(token if speaking else -100)

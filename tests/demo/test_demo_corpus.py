@@ -14,7 +14,7 @@ import pytest
 
 from nco_guard import demo
 from nco_guard.demo import templates, values
-from nco_guard.demo.corpus import Document, documents
+from nco_guard.demo.corpus import BREAK, Document, documents
 
 OATH = re.compile(
     r"\b(?:bullshit|shit|shitty|piece of shit|ass|asshole|bastard|bollocks|tosser|butt|sucks)\b",
@@ -25,7 +25,7 @@ OATH = re.compile(
 def _text(document: Document) -> str:
     spoken = [message["content"] for message in document.messages]
     calls = [json.dumps(message.get("tool_calls", [])) for message in document.messages]
-    return "\n".join([document.text, *spoken, *calls])
+    return "\n".join([document.text, *spoken, *calls]).replace(BREAK, "")
 
 
 @pytest.fixture(scope="module")
