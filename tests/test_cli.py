@@ -210,6 +210,14 @@ class TestPresetsAndSchema:
         names = {preset["name"] for preset in json.loads(call("presets", "--json").stdout)}
         assert {"pii", "ldnoobw"} <= names
 
+    def test_one_preset_is_shown_with_its_rules_and_options(self) -> None:
+        result = call("presets", "pii")
+        assert result.exit_code == 0
+        assert "pii.email" in result.stdout
+        assert "except" in result.stdout
+        assert "pii.email" in json.loads(call("presets", "pii", "--json").stdout)["rules"]
+        fails_cleanly(call("presets", "pij"), "pij")
+
     def test_schemas_are_json_schemas(self) -> None:
         assert "rules" in json.loads(call("schema").stdout)["properties"]
         assert "run_started" in json.loads(call("schema", "events").stdout)["discriminator"]["mapping"]

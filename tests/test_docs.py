@@ -83,7 +83,7 @@ def test_every_snippet_runs(page: Path, folder: Path) -> None:
     if needs_the_model(page):
         pytest.importorskip("torch")
         demo = pytest.importorskip("nco_guard.demo")
-        (folder / "my-model").symlink_to(demo.MODEL_PATH)
+        (folder / "my-model").symlink_to(demo.model_path())
     namespace: dict[str, object] = {"__name__": "__main__"}
     for snippet in snippets(page):
         if snippet.language == "python":

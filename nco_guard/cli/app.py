@@ -196,11 +196,16 @@ def verify(
 
 
 @app.command()
-def presets(as_json: AsJson = False) -> None:
-    """List the presets that ship."""
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one in detail.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the presets that ship, or the rules and options of one."""
     from nco_guard.cli.check import run_presets
 
-    run_presets(as_json=as_json)
+    run_presets(name, as_json=as_json)
 
 
 @app.command()

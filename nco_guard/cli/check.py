@@ -103,19 +103,36 @@ def _warnings(policy: Policy) -> list[str]:
     return warnings
 
 
-def run_presets(*, as_json: bool) -> None:
-    """List the presets."""
+def run_presets(name: str | None, *, as_json: bool) -> None:
+    """List the presets, or the rules and options of one."""
     from nco_guard.policy import presets
 
-    listed = presets.available()
+    listed = [presets.describe(one) for one in ([name] if name else presets.available())]
     if as_json:
-        print_json([{"name": preset.name, "description": preset.description} for preset in listed])
+        described = [
+            {
+                "name": preset.name,
+                "description": preset.description,
+                "options": dict(preset.options),
+                "rules": dict(preset.rules),
+            }
+            for preset in listed
+        ]
+        print_json(described[0] if name else described)
         return
     out = console()
-    rows = table(out, "preset", "what it forbids")
-    for preset in listed:
-        rows.add_row(preset.name, preset.description)
-    out.print(rows)
+    if name is None:
+        rows = table(out, "preset", ">rules", "what it forbids")
+        for preset in listed:
+            rows.add_row(preset.name, str(len(preset.rules)), preset.description, end_section=True)
+        out.print(rows)
+        return
+    out.print(listed[0].description, markup=False)
+    for title, entries in (("rule", listed[0].rules), ("option", listed[0].options)):
+        rows = table(out, title, "")
+        for key, text in entries.items():
+            rows.add_row(key, text)
+        out.print(rows)
 
 
 def run_schema(*, events: bool) -> None:

@@ -30,7 +30,7 @@ __all__ = ["DemoSettings", "run_demo"]
 Chat = Sequence[Mapping[str, Any]]
 
 WARM_UP_TOKENS = 8
-PRESETS = {"pii": ("pii", "pii_paper"), "profanity": ("ldnoobw",)}
+PRESETS = {"pii": ("pii", "secrets", "pii_paper"), "profanity": ("ldnoobw",)}
 TITLES = {"pii": "Personal data and secrets", "profanity": "Profanity"}
 
 
