@@ -84,7 +84,7 @@ def test_every_match_holds_a_match_of_stop_at(pattern: Pattern) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", STOPPING, ids=by_id)
 def test_every_match_holds_a_match_of_stop_at_at_length(pattern: Pattern) -> None:
-    @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(before=AROUND, value=st.from_regex(pattern.regex), after=AROUND)
     def inclusion(before: str, value: str, after: str) -> None:
         check_inclusion(pattern, before + value + after)
