@@ -105,7 +105,7 @@ def rules(languages: Any = DEFAULT_LANGUAGES, substring: Any = False) -> tuple[S
             )
             continue
         apart = code in _SUBSTRING_LANGUAGES
-        # As substrings, sm and xx would block small and every third file name.
+        # As a substring, "sm" would block "small".
         latin = tuple(entry for entry in entries if apart and entry.isascii() and entry.isalnum())
         made.append(
             StringRule(
