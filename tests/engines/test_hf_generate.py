@@ -17,6 +17,8 @@ from transformers.generation.streamers import BaseStreamer
 
 from nco_guard.engines.hf import StepReport, TextStream, generate, stream
 from nco_guard.errors import DeadEndError, TokenizerError, UnsupportedError
+from nco_guard.policy import RegexRule, StringRule
+from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 
 PROMPTS = ["what the", "a class of passengers said", "f"]
 ONE = {"prompt_lookup_num_tokens", "assistant_model"}
@@ -44,8 +46,9 @@ def test_no_text_breaks_the_policy(mode: str, tokenizer: Any, model_of: Any, gua
     model, options = model_of(tokenizer), dict(MODES[mode])
     if "assistant_model" in options:
         options["assistant_model"] = model_of(tokenizer, 2)
-    batches = [[prompt] for prompt in PROMPTS] if ONE & set(options) or mode == "guidance" else [PROMPTS]
-    for seed in range(3):
+    one = bool(ONE & set(options)) or mode == "guidance"
+    batches = [PROMPTS[:1], PROMPTS[1:2]] if one else [PROMPTS]
+    for seed in range(2 if one else 3):
         torch.manual_seed(seed)
         for batch in batches:
             result = generate(guard, model, tokenizer, batch, max_new_tokens=20, **options)
@@ -60,7 +63,7 @@ def test_the_unguarded_model_writes_what_is_forbidden(tokenizer: Any, model_of: 
     """Else the other tests would prove nothing."""
     inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True, return_token_type_ids=False)
     torch.manual_seed(0)
-    output = model_of(tokenizer).generate(**inputs, max_new_tokens=40, do_sample=True, num_return_sequences=4)
+    output = model_of(tokenizer).generate(**inputs, max_new_tokens=40, do_sample=True, num_return_sequences=8)
     texts = tokenizer.batch_decode(output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True)
     assert sum(not guard.verify(text) for text in texts) >= 4
 
@@ -98,9 +101,9 @@ def test_greedy_equals_prompt_lookup_and_assisted(byte_level: Any, model_of: Any
         assert generate(guard, model, byte_level, prompt, max_new_tokens=25, **options).texts == plain.texts
 
 
-def test_where_nothing_is_forbidden_nothing_changes(byte_level: Any, model_of: Any, guard: Any) -> None:
+def test_where_nothing_is_forbidden_nothing_changes(byte_level: Any, model_of: Any, guard_of: Any) -> None:
     """A policy that the model never meets leaves greedy output as it is."""
-    quiet = type(guard)(["never written by this model"], [])
+    quiet = guard_of(StringRule(id="quiet", strings=("never written by this model",)))
     model = model_of(byte_level)
     inputs = byte_level("the", return_tensors="pt", return_token_type_ids=False)
     output = model.generate(**inputs, max_new_tokens=25)[0, inputs.input_ids.shape[1] :].tolist()
@@ -166,16 +169,10 @@ def test_a_text_cut_by_the_limit_may_end_there(limit: int, tokenizer: Any, model
 def test_stop_strings_that_end_badly_are_trimmed(byte_level: Any, model_of: Any, guard: Any) -> None:
     """The stop string ` ass` is itself a forbidden word at the end of the text."""
     model, seen = model_of(byte_level), set()
-    for seed in range(12):
+    for seed, stops in [(seed, stops) for seed in range(4) for stops in ([" ass", " as"], ["th"])]:
         torch.manual_seed(seed)
         result = generate(
-            guard,
-            model,
-            byte_level,
-            PROMPTS,
-            max_new_tokens=60,
-            do_sample=True,
-            stop_strings=[" ass", " as", "pass"],
+            guard, model, byte_level, PROMPTS, max_new_tokens=60, do_sample=True, stop_strings=stops
         )
         assert all(result.reports)
         seen.update(result.outcomes)
@@ -238,7 +235,7 @@ def test_processors_of_ones_own_run_before_the_guard(byte_level: Any, model_of: 
 
 
 def test_the_text_ends_at_the_tokenizers_end_too(byte_level: Any, model_of: Any, guard: Any) -> None:
-    """The model's own configuration names another end; decode() would show whatever came after the tokenizer's."""
+    """The model's own configuration names another end; decode() would show what follows."""
     end, other = byte_level.eos_token_id, byte_level("x").input_ids
     length = len(byte_level("what the").input_ids)
     result = generate(
@@ -275,8 +272,6 @@ def test_special_tokens_are_no_reset(byte_level: Any, model_of: Any, guard: Any)
 
 
 def test_wider_logits_than_the_tokenizer(byte_level: Any, guard: Any) -> None:
-    from nco_guard.testing import biased_model, random_model
-
     wide = biased_model(byte_level, ["fuck"], vocab_width=len(byte_level) + 24)
     result = generate(guard, wide, byte_level, "what the", max_new_tokens=20, do_sample=True)
     assert max(result.token_ids[0]) < len(byte_level)
@@ -308,8 +303,6 @@ def test_what_cannot_be_guaranteed_is_refused(
 
 
 def test_batches_need_silent_pads_on_the_left(model_of: Any, guard: Any) -> None:
-    from nco_guard.testing import biased_model, tiny_tokenizer
-
     tokenizer = tiny_tokenizer("byte-level")
     model = biased_model(tokenizer, ["fuck"])
     tokenizer.padding_side = "right"
@@ -344,6 +337,100 @@ def test_dead_ends_are_named(byte_level: Any, model_of: Any, guard: Any) -> None
         )
 
 
+def test_rules_that_read_the_prompt_see_a_match_across_the_border(
+    byte_level: Any, model_of: Any, guard_of: Any
+) -> None:
+    prompt, dot_com = "write to jo@enron", byte_level(".com").input_ids
+    start = len(byte_level(prompt).input_ids)
+
+    def pushing(_: int, ids: torch.Tensor) -> list[int]:
+        step = len(ids) - start
+        return dot_com[step : step + 1] or list(range(len(byte_level)))
+
+    def run(context: str, **options: Any) -> Any:
+        guard = guard_of(RegexRule(id="mail", regex=r"[a-z]+@[a-z]+\.com", context=context))
+        return generate(guard, model_of(byte_level), byte_level, prompt, max_new_tokens=12, **options)
+
+    assert run("output", prefix_allowed_tokens_fn=pushing).texts[0].startswith(".com")
+    with pytest.raises(DeadEndError):
+        run("prompt", prefix_allowed_tokens_fn=pushing)
+    assert not (prompt + run("prompt").texts[0]).startswith(prompt + ".com")
+
+
+def test_soft_rules_subtract_their_penalty_and_nothing_else(
+    byte_level: Any, model_of: Any, guard_of: Any
+) -> None:
+    guard = guard_of(StringRule(id="soft", strings=("a",), penalty=2.5))
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        "what the",
+        max_new_tokens=12,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+    )
+    tokens = guard.bind(byte_level).vocabulary.tokens
+    penalised = torch.tensor([b"a" in token for token in tokens])
+    for scores, logits in zip(result.output.scores, result.output.logits, strict=True):
+        masked = scores == -torch.inf
+        assert torch.equal(scores[~masked & ~penalised], logits[~masked & ~penalised])
+        assert torch.equal(scores[~masked & penalised], logits[~masked & penalised] - 2.5)
+
+
+def test_tables_replaced_under_way_change_nothing(
+    byte_level: Any, model_of: Any, guard: Any, guard_of: Any
+) -> None:
+    small = guard_of(*guard.policy.rules, memory_limit=1)
+    texts = []
+    for each in (guard, small):
+        torch.manual_seed(5)
+        options: dict[str, Any] = {"max_new_tokens": 150, "do_sample": True, "temperature": 4.0}
+        texts.append(
+            generate(each, model_of(byte_level), byte_level, PROMPTS, num_return_sequences=2, **options).texts
+        )
+    assert texts[0] == texts[1]
+    assert small.bind(byte_level).stats["joint_states"] < guard.bind(byte_level).stats["joint_states"]
+
+
+@pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"early_stopping": True}])
+def test_fewer_candidates_than_beams_bring_nothing_forbidden_back(
+    options: dict[str, Any], byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    few = [byte_level(letter).input_ids[0] for letter in "fuck"]
+    try:
+        result = generate(
+            guard,
+            model_of(byte_level),
+            byte_level,
+            PROMPTS,
+            max_new_tokens=10,
+            num_beams=4,
+            num_return_sequences=4,
+            prefix_allowed_tokens_fn=lambda _, ids: few,
+            **options,
+        )
+    except DeadEndError:
+        assert "do_sample" in options
+        return
+    assert all(result.reports)
+    assert set("".join(result.texts)) <= set("fuck")
+
+
+def test_unigram_vocabularies(model_of: Any, guard: Any) -> None:
+    tokenizer = tiny_tokenizer("unigram")
+    model = biased_model(tokenizer, ["fuck", "jo@enron.com"])
+    for seed in range(3):
+        torch.manual_seed(seed)
+        result = generate(
+            guard, model, tokenizer, PROMPTS, max_new_tokens=30, do_sample=True, num_return_sequences=3
+        )
+        for text, ids, report in zip(result.texts, result.token_ids, result.reports, strict=True):
+            assert report
+            assert text == tokenizer.decode(ids, skip_special_tokens=True)
+
+
 def test_reports_of_steps_reach_the_sink(byte_level: Any, model_of: Any, guard: Any) -> None:
     steps: list[StepReport] = []
     result = generate(guard, model_of(byte_level), byte_level, PROMPTS, max_new_tokens=20, sink=steps.append)
@@ -374,7 +461,7 @@ def test_streamed_pieces_are_the_text(tokenizer: Any, model_of: Any, guard: Any)
 
 
 def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guard: Any) -> None:
-    for seed in range(12):
+    for seed in range(5):
         options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "stop_strings": [" ass", "pass"]}
         torch.manual_seed(seed)
         expected = generate(guard, model_of(byte_level), byte_level, "what the", **options).texts[0]

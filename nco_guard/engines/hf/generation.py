@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from transformers import LogitsProcessorList, StoppingCriteria
@@ -16,17 +16,14 @@ from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer
 from nco_guard.errors import DeadEndError, UnsupportedError
+from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
-
-if TYPE_CHECKING:
-    from nco_guard.session import BoundGuard
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "stream"]
 
 Outcome = Literal["ended", "length", "stopped", "trimmed"]
 Sink = Callable[[StepReport], None]
-
-_VIOLATED, _ENDED = -1, -2
 
 
 class GuardLike(Protocol):
@@ -281,13 +278,13 @@ def _settle(
     if pad is not None and pad not in vocabulary.eos_ids:
         while answer and answer[-1] == pad:
             answer = answer[:-1]
-    state = tables.start_after(vocabulary.prompt_bytes(prompt)) if bound.needs_context else tables.start
+    state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
     kept = 0 if tables.may_end(state) else None
     for length, token in enumerate(answer, start=1):
         state = tables.next(state, token)
-        if state == _ENDED:
+        if state == ENDED:
             return answer[:length], "ended"
-        if state == _VIOLATED:
+        if state == VIOLATED:
             # Beam search fills up with impossible candidates where too few possible ones are left.
             break
         if tables.may_end(state):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,13 +12,11 @@ from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
 from nco_guard.errors import DeadEndError, TokenizerError
-
-if TYPE_CHECKING:
-    from nco_guard.session import BoundGuard
+from nco_guard.masking import ENDED
+from nco_guard.session import BoundGuard
 
 __all__ = ["GuardLogitsProcessor", "StepReport"]
 
-_ENDED = -2
 _PROBED_COLUMNS = 256
 
 
@@ -87,9 +84,14 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._in_place = in_place
         self._beams = beams
         self._sink = sink
-        self._tracker = RowTracker(bound, bound.vocabulary.prompt_bytes)
+        self._tracker = RowTracker(bound)
         self._width = bound.vocabulary.width
         self._after_end = None if engine_ends else self._ids_that_add_text()
+        self._silent = {
+            index
+            for index in bound.vocabulary.special_ids
+            if not bound.vocabulary.tokens[index] and index not in bound.vocabulary.eos_ids
+        }
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
@@ -113,7 +115,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         cache: dict[tuple[int, int | None], Ids] = {}
         length = ids.shape[1]
         for row, state in enumerate(states):
-            if state == _ENDED and self._after_end is not None:
+            if state == ENDED and self._after_end is not None:
                 self._silence(result, row, self._after_end)
             if state < 0:
                 continue
@@ -131,7 +133,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 index = torch.from_numpy(np.array(penalised)).to(result.device)
                 result[row, index] -= torch.from_numpy(np.array(amounts)).to(result)
         _fill(result, columns, width)
-        self._check_alive(result, columns)
+        self._check_alive(result, columns, ids)
         if self._sink is not None and columns:
             self._sink(self._report(raw, result, columns, length))
         return result
@@ -162,13 +164,20 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             quiet = torch.zeros_like(quiet).masked_fill(loud, -math.inf)
         result[row] = quiet
 
-    def _check_alive(self, result: torch.Tensor, columns: dict[int, Ids]) -> None:
+    def _check_alive(self, result: torch.Tensor, columns: dict[int, Ids], ids: Ids) -> None:
         if not columns:
             return
         # A few columns tell that a row is alive; the whole row is read only where they do not.
         stride = max(1, self._width // _PROBED_COLUMNS)
         suspects = (result[:, ::stride].amax(dim=-1) == -math.inf).nonzero().ravel().tolist()
         dead = {row for row in suspects if row in columns and bool((result[row].amax() == -math.inf).item())}
+        for row in sorted(dead):
+            # A row that was stopped from outside where its text may not end gets pads, which use up what was
+            # left to bring it to an end. One more pad adds no text either; whoever stopped it has to trim it.
+            last = int(ids[row, -1])
+            if last in self._silent:
+                result[row, last] = 0.0
+                dead.remove(row)
         for first in range(0, len(result), self._beams):
             group = range(first, min(first + self._beams, len(result)))
             if dead.issuperset(group):
