@@ -1,1 +1,29 @@
-"""nco-guard: negative constrained decoding for language models."""
+"""nco-guard: a language model unable to write what its owner forbids.
+
+    from nco_guard import Guard
+    guard = Guard.from_presets("pii", "ldnoobw")
+    result = guard.generate(model, tokenizer, "Write to", max_new_tokens=64)
+
+Importing this package imports neither torch nor transformers.
+"""
+
+from nco_guard.guard import Guard
+from nco_guard.policy import AutomatonRule, Policy, RegexRule, StringRule, presets
+from nco_guard.session import BoundGuard, Session
+from nco_guard.verify import Finding, Report, verify
+
+__all__ = [
+    "AutomatonRule",
+    "BoundGuard",
+    "Finding",
+    "Guard",
+    "Policy",
+    "RegexRule",
+    "Report",
+    "Session",
+    "StringRule",
+    "presets",
+    "verify",
+]
+
+__version__ = "0.1.0"

@@ -16,7 +16,6 @@ from nco_guard.automata import (
     AhoCorasick,
     AlternatingMachine,
     Automaton,
-    CharMachine,
     ClassAutomaton,
     FsmMachine,
     Utf8Automaton,
@@ -67,7 +66,9 @@ class CompiledRule:
         self.node: syntax.Node | None = None
         self.stop_node: syntax.Node | None = None
         if isinstance(rule, StringRule):
-            self.node = syntax.alternation([syntax.literal(s, fold=rule.case == "fold") for s in rule.strings])
+            self.node = syntax.alternation(
+                [syntax.literal(s, fold=rule.case == "fold") for s in rule.strings]
+            )
         elif isinstance(rule, RegexRule):
             flags = re.IGNORECASE if rule.case == "fold" else 0
             self.node = self._parse(rule.regex, flags, "regex")
@@ -97,7 +98,11 @@ class CompiledRule:
         with self._naming():
             machine = self.machine(every_end=False)
             name = "fsm" if isinstance(self.rule, AutomatonRule) else "regex"
-            empty = machine.accepts_empty if isinstance(machine, FsmMachine) else not machine.may_end(machine.start)
+            empty = (
+                machine.accepts_empty
+                if isinstance(machine, FsmMachine)
+                else not machine.may_end(machine.start)
+            )
             if empty:
                 raise PatternError(
                     "a rule that matches the empty text forbids everything; make at least one character necessary",
@@ -123,7 +128,7 @@ class CompiledRule:
                         field="stop_at",
                     )
 
-    def machine(self, *, every_end: bool, stop: bool = False) -> CharMachine:
+    def machine(self, *, every_end: bool, stop: bool = False) -> AlternatingMachine | FsmMachine:
         """A fresh machine for the rule's pattern, or for its stop point."""
         if isinstance(self.rule, AutomatonRule):
             return FsmMachine(self.rule.fsm)
@@ -133,7 +138,7 @@ class CompiledRule:
         return AlternatingMachine(node, every_end=every_end)
 
     @cached_property
-    def searcher(self) -> CharMachine:
+    def searcher(self) -> AlternatingMachine | FsmMachine:
         """The machine that finds spans of the whole pattern in finished text."""
         return self.machine(every_end=True)
 
@@ -178,7 +183,9 @@ class CompiledPolicy:
                 automaton = ClassAutomaton(compiled.machine(every_end=not hard, stop=True), absorbing=hard)
             penalty = 0.0 if mode == "monitor" else rule.penalty
             found.append(
-                Constraint((rule.id,), automaton, penalty, monitor=mode == "monitor", reads_prompt=reads_prompt)
+                Constraint(
+                    (rule.id,), automaton, penalty, monitor=mode == "monitor", reads_prompt=reads_prompt
+                )
             )
         for reads_prompt, members in shared.items():
             found.append(_strings_constraint(members, reads_prompt))

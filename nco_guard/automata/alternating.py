@@ -283,7 +283,9 @@ class AlternatingMachine:
                 kind = ("repeat", op.body)
                 counters = (op.low, op.high if op.high != NO_LIMIT else 1 << 62, *counters)
             self._counters.append(counters)
-            self._shapes.append(self._shape_ids.setdefault((kind, self._shapes[rest]), len(self._shape_ids) + 2))
+            self._shapes.append(
+                self._shape_ids.setdefault((kind, self._shapes[rest]), len(self._shape_ids) + 2)
+            )
         return cell
 
     # -- Ds ----------------------------------------------------------------------------------------------------
@@ -351,9 +353,7 @@ class AlternatingMachine:
         if wide[2] != narrow[2] and self._sets[wide[2]] - self._sets[narrow[2]]:
             return False
         a, b = self._counters[wide[0]], self._counters[narrow[0]]
-        return all(
-            a[i] <= b[i] and a[i + 1] >= b[i + 1] for i in range(0, len(a), 2)
-        )
+        return all(a[i] <= b[i] and a[i + 1] >= b[i + 1] for i in range(0, len(a), 2))
 
     def _either(self, a: int, b: int) -> int:
         if a == b or b == FALSE:
@@ -423,7 +423,7 @@ class AlternatingMachine:
             elif isinstance(op, _TestOp):
                 if self._holds(op, before, cls):
                     stack.append((rest, needs, never, entered))
-            else:
+            elif isinstance(op, (_AheadOp, _BehindOp)):
                 if isinstance(op, _AheadOp):
                     ahead = (self._cons(op.body, DONE), nothing, FALSE)
                     value = self._step_set(self._intern({ahead}), before, cls, values)
@@ -454,7 +454,9 @@ class AlternatingMachine:
             again = self._cell(_RepeatOp(op.body, max(0, low - 1), high), rest, low <= 1)
             stack.append((self._cons(op.body, again), needs, never, entered | {(again, low == 0)}))
 
-    def _step_threads(self, source: int, before: int, cls: int, values: tuple[int, ...]) -> Iterator[tuple[int, Thread]]:
+    def _step_threads(
+        self, source: int, before: int, cls: int, values: tuple[int, ...]
+    ) -> Iterator[tuple[int, Thread]]:
         """All threads that a D becomes, unsimplified, each with the continuation that it came from."""
         for cell, needs, never in self._sets[source]:
             left: set[int] = set()

@@ -192,7 +192,9 @@ class CharClasses:
         """A character of the class; a printable ASCII one where there is one, never a lone surrogate."""
         ends = np.append(self.starts[1:], MAX_CODE_POINT + 1)
         fallback: int | None = None
-        for low, high, owner in zip(self.starts.tolist(), ends.tolist(), self.range_classes.tolist(), strict=True):
+        for low, high, owner in zip(
+            self.starts.tolist(), ends.tolist(), self.range_classes.tolist(), strict=True
+        ):
             if owner != index:
                 continue
             if low < 0x7F and high > 0x20:

@@ -55,7 +55,9 @@ def escaping_text(pattern: CharMachine, stop: CharMachine, *, limit: int = 200_0
     return None
 
 
-def _spell(came_from: dict[tuple[int, int], tuple[tuple[int, int], int] | None], pair: tuple[int, int]) -> str:
+def _spell(
+    came_from: dict[tuple[int, int], tuple[tuple[int, int], int] | None], pair: tuple[int, int]
+) -> str:
     codes: list[int] = []
     step = came_from[pair]
     while step is not None:

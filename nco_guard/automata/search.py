@@ -23,7 +23,8 @@ def classify(machine: CharMachine, text: str) -> list[int]:
     if not text:
         return []
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    return machine.classes.of(points).tolist()
+    found: list[int] = machine.classes.of(points).tolist()
+    return found
 
 
 def matches(machine: CharMachine, text: str) -> bool:

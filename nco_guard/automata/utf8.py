@@ -46,7 +46,7 @@ class Utf8Classes:
         groups = self._share((-2 - leaf[16 * _BLOCK :]).reshape(-1, _BLOCK))
         four = np.full((5, _BLOCK), ILL_FORMED, np.int32)
         flat = -2 - groups
-        four[0, 0x10:] = flat[: 0x30]
+        four[0, 0x10:] = flat[:0x30]
         four[1] = flat[0x30:0x70]
         four[2] = flat[0x70:0xB0]
         four[3] = flat[0xB0:0xF0]

@@ -33,7 +33,9 @@ def _completes(constraint: Constraint, state: int, vocabulary: Vocabulary, token
     return matched or (token in vocabulary.eos_ids and not constraint.automaton.may_end(reached))
 
 
-def forbidden(constraints: Sequence[Constraint], states: Sequence[int], vocabulary: Vocabulary) -> NDArray[np.bool_]:
+def forbidden(
+    constraints: Sequence[Constraint], states: Sequence[int], vocabulary: Vocabulary
+) -> NDArray[np.bool_]:
     """The mask in a joint state: bool [width], True = forbidden."""
     mask = np.zeros(vocabulary.width, bool)
     mask[list(vocabulary.unusable_ids)] = True
@@ -46,7 +48,9 @@ def forbidden(constraints: Sequence[Constraint], states: Sequence[int], vocabula
     return mask
 
 
-def penalties(constraints: Sequence[Constraint], states: Sequence[int], vocabulary: Vocabulary) -> NDArray[np.float32]:
+def penalties(
+    constraints: Sequence[Constraint], states: Sequence[int], vocabulary: Vocabulary
+) -> NDArray[np.float32]:
     """What soft constraints subtract from each logit: float32 [width]."""
     amounts = np.zeros(vocabulary.width, np.float64)
     for constraint, state in zip(constraints, states, strict=True):

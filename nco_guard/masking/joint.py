@@ -221,7 +221,9 @@ class JointTables:
             pending, following = self._pending(state)
             if len(pending):
                 distinct, inverse = np.unique(following, axis=0, return_inverse=True)
-                verdicts = [not self._can_end(self._intern(tuple(row)), remaining) for row in distinct.tolist()]
+                verdicts = [
+                    not self._can_end(self._intern(tuple(row)), remaining) for row in distinct.tolist()
+                ]
                 late = pending[np.array(verdicts, bool)[inverse.reshape(-1)]]
             if not self._can_end(state, remaining):
                 late = np.union1d(late, self._silent)  # these leave the state as it is

@@ -112,7 +112,7 @@ class PrefixTree:
         parents = np.repeat(np.arange(len(nodes)), counts)
         skipped = np.cumsum(counts) - counts
         children = np.arange(len(parents)) - skipped[parents] + self.first_child[nodes][parents]
-        return children, parents
+        return children.astype(np.int64, copy=False), parents
 
     def tokens_below(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ids of all tokens that begin with the bytes of one of the nodes, none of which is below another."""

@@ -1,21 +1,193 @@
-"""Rules made ready."""
+"""Rules made ready: personal data, secrets, and offensive words.
+
+In a policy file, or as plain data for `Policy(rules=...)`, a preset is an entry of its own; it is expanded to
+rules at once, so a policy's digest depends on the rules and not on where they came from::
+
+    rules:
+      - preset: pii
+        except: [ipv4, ipv6]
+      - preset: ldnoobw
+        languages: [en, de]
+        penalty: 4
+
+Options of all presets: `only` and `except` (lists of short names: `email` for `pii.email`), `penalty`,
+`monitor` and `context` (as on a rule). `ldnoobw` also has `languages` and `substring`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from nco_guard.errors import PresetError
+from nco_guard.errors import PolicyError, PresetError
+from nco_guard.policy._errors import suggestion
 from nco_guard.policy.models import Rule
+from nco_guard.policy.presets import ldnoobw, pii, pii_paper, secrets
+from nco_guard.policy.presets.table import Examples, Pattern
 
-__all__ = ["entry_schemas", "load_entry"]
+__all__ = [
+    "Examples",
+    "Pattern",
+    "PresetInfo",
+    "available",
+    "describe",
+    "entry_schemas",
+    "load",
+    "load_entry",
+    "patterns",
+]
+
+_TABLES = {"pii": pii, "pii_paper": pii_paper, "secrets": secrets}
+_NAMES = ("ldnoobw", "pii", "pii_paper", "secrets")
+_OVERRIDES = ("penalty", "monitor", "context")
+_SHARED = {
+    "only": "keep only the rules with these short names",
+    "except": "leave out the rules with these short names",
+    "penalty": "as on a rule, for all rules of the preset",
+    "monitor": "as on a rule, for all rules of the preset",
+    "context": "as on a rule, for all rules of the preset",
+}
+_OWN = {
+    "ldnoobw": {
+        "languages": "a list of language codes, or all; [en] if not given",
+        "substring": "true: raw substrings in exact case, as in the paper",
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PresetInfo:
+    """What a preset is: a description, its options, and the rules it can give.
+
+    `options` maps each option to what it does; `rules` maps each rule's id to its description (for `ldnoobw`
+    all languages, of which only English is the default).
+    """
+
+    name: str
+    description: str
+    options: Mapping[str, str]
+    rules: Mapping[str, str]
+
+
+def available() -> tuple[str, ...]:
+    """The names of all presets, sorted."""
+    return _NAMES
+
+
+def _known(name: Any) -> str:
+    if not isinstance(name, str) or name not in _NAMES:
+        shown = repr(name) if isinstance(name, str) else f"of type {type(name).__name__}"
+        raise PresetError(f"there is no preset {shown}; there are: {', '.join(_NAMES)}", field="preset")
+    return name
+
+
+def patterns(name: str) -> tuple[Pattern, ...]:
+    """The patterns of a preset with their examples; empty for `ldnoobw`, which is made of words."""
+    table = _TABLES.get(_known(name))
+    return table.PATTERNS if table is not None else ()
+
+
+def _all_rules(name: str, options: Mapping[str, Any]) -> tuple[Rule, ...]:
+    if name == "ldnoobw":
+        return ldnoobw.rules(**options)
+    return tuple(pattern.rule() for pattern in patterns(name))
+
+
+def _short_names(value: Any, option: str, known: Iterable[str], preset: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise PresetError("a list of short names is needed, such as [email]", field=option)
+    names = list(known)
+    for name in value:
+        if name not in names:
+            hint = suggestion(name, names)
+            raise PresetError(
+                f"preset {preset!r} has no rule {name!r} here, {hint} (there are: {', '.join(names)})",
+                field=option,
+            )
+    return tuple(value)
+
+
+def load(name: str, **options: Any) -> tuple[Rule, ...]:
+    """The rules of a preset, in its order. `except_` may be written for `except`, which Python reserves.
+
+    Raises `PresetError` for an unknown preset, option, short name or language, listing what exists, and
+    `PolicyError` for a value that a rule would refuse.
+
+    Example: `load("pii", only=["email", "ssn"], context="prompt")`.
+    """
+    _known(name)
+    if "except_" in options:
+        options.setdefault("except", options.pop("except_"))
+    own = _OWN.get(name, {})
+    for option in options:
+        if option not in _SHARED and option not in own:
+            raise PresetError(
+                f"preset {name!r} has no option {option!r}; it has: {', '.join((*own, *_SHARED))}",
+                field=str(option),
+            )
+    rules = _all_rules(name, {option: options[option] for option in own if option in options})
+    short = {rule.id.removeprefix(f"{name}."): rule for rule in rules}
+    if "only" in options:
+        kept = _short_names(options["only"], "only", short, name)
+        short = {one: rule for one, rule in short.items() if one in kept}
+    if "except" in options:
+        dropped = _short_names(options["except"], "except", short, name)
+        short = {one: rule for one, rule in short.items() if one not in dropped}
+    if not short:
+        raise PresetError(f"no rule of preset {name!r} is left; it would forbid nothing")
+    overrides = {option: options[option] for option in _OVERRIDES if option in options}
+    return tuple(rule.model_copy(update=overrides) if overrides else rule for rule in short.values())
 
 
 def load_entry(entry: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """The rules of a preset entry."""
-    raise PresetError("no presets exist in this version", field="preset")
+    """The rules that a `preset:` entry of a policy stands for."""
+    if not all(isinstance(option, str) for option in entry):
+        raise PolicyError("the names of options must be text; in YAML put them between quotes")
+    return load(**{("name" if option == "preset" else option): value for option, value in entry.items()})
+
+
+def describe(name: str) -> PresetInfo:
+    """What a preset is, which options it has, and which rules it can give."""
+    _known(name)
+    options = {"languages": "all"} if name == "ldnoobw" else {}
+    table = _TABLES.get(name)
+    return PresetInfo(
+        name=name,
+        description=table.DESCRIPTION if table is not None else ldnoobw.DESCRIPTION,
+        options={**_OWN.get(name, {}), **_SHARED},
+        rules={rule.id: rule.description for rule in _all_rules(name, options)},
+    )
 
 
 def entry_schemas() -> dict[str, Any]:
-    """JSON Schemas of the preset entries."""
-    return {}
+    """A JSON Schema for the entry of each preset in a policy file, by the name of its definition."""
+    schemas: dict[str, Any] = {}
+    for name in _NAMES:
+        info = describe(name)
+        short = {"type": "array", "items": {"enum": [rule.removeprefix(f"{name}.") for rule in info.rules]}}
+        known: dict[str, Any] = {
+            "only": short,
+            "except": short,
+            "penalty": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]},
+            "monitor": {"type": "boolean"},
+            "context": {"enum": ["output", "prompt"]},
+            "substring": {"type": "boolean"},
+            "languages": {
+                "anyOf": [
+                    {"type": "array", "minItems": 1, "items": {"enum": list(ldnoobw.LANGUAGES)}},
+                    {"const": "all"},
+                ]
+            },
+        }
+        schemas[f"Preset_{name}"] = {
+            "type": "object",
+            "description": info.description,
+            "additionalProperties": False,
+            "required": ["preset"],
+            "properties": {
+                "preset": {"const": name},
+                **{option: {**known[option], "description": text} for option, text in info.options.items()},
+            },
+        }
+    return schemas

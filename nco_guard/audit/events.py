@@ -1,0 +1,241 @@
+"""What an audit log is made of: small frozen records with ids, counts and offsets, and never any text.
+
+No event holds a prompt, an output or a matched value, and none has a field that could: free text is not
+accepted anywhere, names are short labels, and findings are offsets. So a log may be kept where the text
+itself may not. Not a proof of integrity: events can be removed from a plain log without a trace.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, Self
+from uuid import UUID
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from nco_guard.errors import AuditError
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AnyEvent",
+    "DeadEnd",
+    "DecodeView",
+    "Event",
+    "Intervention",
+    "RunFinished",
+    "RunStarted",
+    "Span",
+    "Verification",
+    "event_schema",
+    "parse_event",
+]
+
+SCHEMA_VERSION: Final = 1
+
+Count = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
+# Labels are for programs (outcomes, reasons, ends): too narrow for a sentence of somebody's text to slip in.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+
+
+class _Record(BaseModel):
+    # A pydantic error prints what it was given; events must not leak even when somebody hands them text.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Event(_Record):
+    """What every event carries.
+
+    `run_id` is one call of generate, or one verification; `number` counts the events of a run from 0, so that
+    a gap shows. `parent_id` and `request_id` are the caller's own ids (a trace, a conversation, an HTTP
+    request). `time` is UTC; `monotonic_ns` (nanoseconds, the process's monotonic clock) orders and times
+    events when the wall clock is set.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    kind: str
+    run_id: UUID
+    number: Count
+    parent_id: Name | None = None
+    request_id: Name | None = None
+    time: AwareDatetime
+    monotonic_ns: Count
+
+    @field_validator("time")
+    @classmethod
+    def _in_utc(cls, value: datetime) -> datetime:
+        return value.astimezone(UTC)
+
+    @field_serializer("time")
+    def _time_text(self, value: datetime) -> str:
+        # Always six digits and a Z, so that equal times are equal text and text sorts like time.
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def to_json(self) -> str:
+        """The event as one line of canonical JSON, without a line break.
+
+        Keys sorted, no spaces, ASCII only, absent optional fields left out: equal events give equal lines,
+        and `parse_event` gives the event back.
+        """
+        return json.dumps(
+            self.model_dump(mode="json", exclude_none=True),
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=True,
+            allow_nan=False,
+        )
+
+
+class DecodeView(_Record):
+    """Which text the guarantee is about: how the ids are decoded, and which ends of the text are covered.
+
+    `covered_ends` names the ways a generation may end under which rules with an end condition hold, for
+    example "eos", "max_new_tokens", "stop_strings".
+    """
+
+    skip_special_tokens: bool
+    covered_ends: tuple[Label, ...] = ()
+
+
+class RunStarted(Event):
+    """A guarded generation begins: which policy, tokenizer and model, and how many sequences."""
+
+    kind: Literal["run_started"] = "run_started"
+    policy_name: Name
+    policy_digest: Digest
+    rule_ids: tuple[Name, ...]
+    sequences: Count
+    tokenizer_digest: Digest | None = None
+    model_id: Name | None = None
+    decode_view: DecodeView | None = None
+
+
+class Intervention(Event):
+    """The guard changed what the model could choose at one step of one sequence.
+
+    `sequence` is the index of the sequence in the run, `step` the index of the generated token, both from 0.
+    `removed_probability` is the model's probability of all tokens masked there; `first_allowed_rank` is the
+    rank, in the model's order, of the first token left (0: the model's own first choice was allowed). Either
+    is None, and `rule_ids` is empty, where the engine does not know.
+    """
+
+    kind: Literal["intervention"] = "intervention"
+    sequence: Count
+    step: Count
+    action: Literal["masked", "penalized", "recorded"] = "masked"
+    rule_ids: tuple[Name, ...] = ()
+    removed_probability: Probability | None = None
+    first_choice_forbidden: bool | None = None
+    first_allowed_rank: Count | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        rank, forbidden = self.first_allowed_rank, self.first_choice_forbidden
+        if rank is not None and forbidden is not None and forbidden != (rank > 0):
+            raise ValueError("first_allowed_rank is 0 exactly when the first choice is allowed")
+        return self
+
+
+class DeadEnd(Event):
+    """No token was allowed at one step of one sequence; `resolution` says what was done about it."""
+
+    kind: Literal["dead_end"] = "dead_end"
+    sequence: Count
+    step: Count
+    resolution: Label
+    rule_ids: tuple[Name, ...] = ()
+
+
+class RunFinished(Event):
+    """A guarded generation is over: one outcome per sequence, and totals over all of them.
+
+    `error` is the name of the exception's type when the run ended by one.
+    """
+
+    kind: Literal["run_finished"] = "run_finished"
+    outcomes: tuple[Label, ...]
+    interventions: Count
+    tokens: Count
+    seconds: Seconds
+    error: Label | None = None
+
+
+class Span(_Record):
+    """Where a rule matches in a verified text: offsets in code points, end exclusive; not what matched."""
+
+    rule_id: Name
+    start: Count
+    end: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end < self.start:
+            raise ValueError("end lies before start")
+        return self
+
+
+class Verification(Event):
+    """A finished text was searched by the independent verifier.
+
+    `length` is the text's length in code points, `sequence` its index in the run (None outside of a run).
+    """
+
+    kind: Literal["verification"] = "verification"
+    ok: bool
+    length: Count
+    findings: tuple[Span, ...] = ()
+    sequence: Count | None = None
+    policy_digest: Digest | None = None
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        if any(span.end > self.length for span in self.findings):
+            raise ValueError("a finding ends past the end of the text")
+        return self
+
+
+AnyEvent = Annotated[
+    RunStarted | Intervention | DeadEnd | RunFinished | Verification, Field(discriminator="kind")
+]
+_ADAPTER: TypeAdapter[RunStarted | Intervention | DeadEnd | RunFinished | Verification] = TypeAdapter(
+    AnyEvent
+)
+
+
+def parse_event(line: str | bytes) -> RunStarted | Intervention | DeadEnd | RunFinished | Verification:
+    """The event of one line of JSON.
+
+    Raises `AuditError` where the line is not an event of this schema version; the message does not quote the
+    line.
+    """
+    try:
+        return _ADAPTER.validate_json(line)
+    except ValidationError as error:
+        places = sorted(
+            {".".join(map(str, item["loc"])) or "line" for item in error.errors(include_input=False)}
+        )
+        raise AuditError(f"not an audit event of schema version {SCHEMA_VERSION}: see {places[0]}") from None
+
+
+def event_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one line of the log."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "nco-guard audit event",
+        **_ADAPTER.json_schema(mode="serialization"),
+    }

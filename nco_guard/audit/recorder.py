@@ -1,0 +1,188 @@
+"""Writes the events of one run: adds the run's id, consecutive numbers and the time, and calls a sink."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from nco_guard.audit.events import (
+    DeadEnd,
+    DecodeView,
+    Event,
+    Intervention,
+    RunFinished,
+    RunStarted,
+    Span,
+    Verification,
+)
+from nco_guard.audit.sinks import Sink
+from nco_guard.errors import AuditError
+
+__all__ = ["RunRecorder"]
+
+E = TypeVar("E", bound=Event)
+_log = logging.getLogger("nco_guard.audit")
+
+
+class RunRecorder:
+    """Records one run; events reach the sink one at a time, in the order of their numbers, from any thread.
+
+    A sink that raises makes the recording method raise `AuditError` with the sink's error as its cause. With
+    `on_error="log"` the failure is logged by the type of the error instead, the event is lost, and its number
+    stays used, so that the gap shows. Each method returns the event it recorded.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        run_id: UUID | None = None,
+        parent_id: str | None = None,
+        request_id: str | None = None,
+        on_error: Literal["raise", "log"] = "raise",
+    ) -> None:
+        self.run_id = run_id if run_id is not None else uuid4()
+        self._sink = sink
+        self._ids: dict[str, Any] = {"run_id": self.run_id, "parent_id": parent_id, "request_id": request_id}
+        self._on_error = on_error
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def started(
+        self,
+        *,
+        policy_name: str,
+        policy_digest: str,
+        rule_ids: Sequence[str],
+        sequences: int,
+        tokenizer_digest: str | None = None,
+        model_id: str | None = None,
+        decode_view: DecodeView | None = None,
+    ) -> RunStarted:
+        """Record that generation begins."""
+        return self._record(
+            RunStarted,
+            policy_name=policy_name,
+            policy_digest=policy_digest,
+            rule_ids=tuple(rule_ids),
+            sequences=sequences,
+            tokenizer_digest=tokenizer_digest,
+            model_id=model_id,
+            decode_view=decode_view,
+        )
+
+    def intervention(
+        self,
+        *,
+        sequence: int,
+        step: int,
+        action: Literal["masked", "penalized", "recorded"] = "masked",
+        rule_ids: Sequence[str] = (),
+        removed_probability: float | None = None,
+        first_choice_forbidden: bool | None = None,
+        first_allowed_rank: int | None = None,
+    ) -> Intervention:
+        """Record that the guard changed the choice at one step of one sequence."""
+        return self._record(
+            Intervention,
+            sequence=sequence,
+            step=step,
+            action=action,
+            rule_ids=tuple(rule_ids),
+            # A sum of float32 probabilities can come out a little above one.
+            removed_probability=None if removed_probability is None else min(removed_probability, 1.0),
+            first_choice_forbidden=first_choice_forbidden,
+            first_allowed_rank=first_allowed_rank,
+        )
+
+    def dead_end(self, *, sequence: int, step: int, resolution: str, rule_ids: Sequence[str] = ()) -> DeadEnd:
+        """Record that nothing was allowed at one step of one sequence, and what was done."""
+        return self._record(
+            DeadEnd, sequence=sequence, step=step, resolution=resolution, rule_ids=tuple(rule_ids)
+        )
+
+    def finished(
+        self,
+        *,
+        outcomes: Sequence[str],
+        interventions: int,
+        tokens: int,
+        seconds: float,
+        error: BaseException | None = None,
+    ) -> RunFinished:
+        """Record that generation is over; of an error only the name of its type is kept."""
+        return self._record(
+            RunFinished,
+            outcomes=tuple(outcomes),
+            interventions=interventions,
+            tokens=tokens,
+            seconds=seconds,
+            error=None if error is None else type(error).__name__,
+        )
+
+    def verification(
+        self,
+        *,
+        ok: bool,
+        length: int,
+        findings: Sequence[tuple[str, int, int]] = (),
+        sequence: int | None = None,
+        policy_digest: str | None = None,
+    ) -> Verification:
+        """Record what the verifier found in a text of `length` code points: (rule id, start, end) each."""
+        try:
+            spans = tuple(Span(rule_id=rule, start=start, end=end) for rule, start, end in findings)
+        except ValidationError as error:
+            raise _refused(Span, error) from None
+        return self._record(
+            Verification,
+            ok=ok,
+            length=length,
+            findings=spans,
+            sequence=sequence,
+            policy_digest=policy_digest,
+        )
+
+    def _record(self, kind: type[E], **fields: Any) -> E:
+        with self._lock:
+            try:
+                event = kind(
+                    number=self._number,
+                    time=datetime.now(UTC),
+                    monotonic_ns=time.monotonic_ns(),
+                    **self._ids,
+                    **fields,
+                )
+            except ValidationError as error:
+                raise _refused(kind, error) from None
+            self._number += 1
+            try:
+                self._sink(event)
+            except (
+                Exception
+            ) as error:  # a sink is anybody's callable, so this is the one place that catches all
+                if self._on_error == "raise":
+                    if isinstance(error, AuditError):
+                        raise
+                    raise AuditError(
+                        f"the audit sink failed on event {event.number} ({event.kind}): "
+                        f"{type(error).__name__}"
+                    ) from error
+                _log.warning(
+                    "audit event %d of run %s lost: %s", event.number, self.run_id, type(error).__name__
+                )
+            return event
+
+
+def _refused(kind: type[Any], error: ValidationError) -> AuditError:
+    """The error for a field that an event does not accept: names the field, never the value."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    field = ".".join(map(str, first["loc"])) or "fields"
+    return AuditError(f"{kind.__name__}.{field}: {first['msg']}")

@@ -1,0 +1,220 @@
+"""The commands and their options; what each does stands in a module of its own.
+
+Exit status, for all commands: 0 for success, 1 where the answer is "no" (findings; a violation), 2 for
+errors.
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from nco_guard.cli.output import fail
+from nco_guard.errors import NCOGuardError
+
+__all__ = ["app"]
+
+
+class _Commands(TyperGroup):
+    """Turns the errors that a user can cause into one message on stderr and exit status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except NCOGuardError as error:
+            fail(str(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE or error.strerror is None:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            fail(f"{where}{error.strerror}")
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    # A pretty traceback can print local variables, and with them generated text.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+POLICY_HELP = "A YAML or JSON file, or presets by name: [bold]preset:pii[/] or [bold]preset:pii,ldnoobw[/]."
+PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HELP, show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate at most, per prompt.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers used for sampling.")]
+
+
+class Schema(StrEnum):
+    """What `nco-guard schema` can print."""
+
+    policy = "policy"
+    events = "events"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"nco-guard {version('nco-guard')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Makes a language model unable to write what its owner forbids.
+
+    Exit status: 0 success, 1 findings or a violation, 2 an error.
+    """
+
+
+@app.command()
+def demo(
+    samples: Annotated[int, typer.Option(min=1, help="Texts per policy, with and without the guard.")] = 28,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts generated together.")] = 4,
+    max_new_tokens: MaxNewTokens = 96,
+    seed: Seed = 0,
+    show: Annotated[int, typer.Option(min=0, help="Pairs of texts to print per policy.")] = 3,
+    audit: Annotated[Path, typer.Option(metavar="PATH", help="Append the audit log here.")] = Path(
+        "nco-guard-audit.jsonl"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Run the small model that ships, without and with the guard, under two policies.
+
+    Exit status 1 if the guard let anything through.
+    """
+    from nco_guard.cli.demo import DemoSettings, run_demo
+
+    settings = DemoSettings(
+        samples=samples, batch_size=batch_size, max_new_tokens=max_new_tokens, seed=seed, show=show
+    )
+    raise typer.Exit(run_demo(settings, audit=audit, as_json=as_json))
+
+
+@app.command()
+def generate(
+    model: Annotated[
+        Path,
+        typer.Option(metavar="PATH", help="Folder of a causal model of transformers.", show_default=False),
+    ],
+    policy: Annotated[str, typer.Option(metavar="POLICY", help=POLICY_HELP, show_default=False)],
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="A prompt; may be given several times.", show_default=False)
+    ] = None,
+    prompt_file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A file with one prompt per line; - is stdin.", show_default=False),
+    ] = None,
+    max_new_tokens: MaxNewTokens = 64,
+    sample: Annotated[
+        bool, typer.Option("--sample/--greedy", help="Sample, or take the most likely token.")
+    ] = False,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Temperature, with --sample.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Nucleus, with --sample.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Candidates, with --sample; 0 for all.")] = 0,
+    seed: Seed = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts generated together.")] = 8,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put each prompt into the tokenizer's chat template.")
+    ] = False,
+    audit: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Append the audit log here.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Generate with a local model under a policy; nothing is downloaded."""
+    from nco_guard.cli.generate import GenerateSettings, run_generate
+
+    settings = GenerateSettings(
+        max_new_tokens=max_new_tokens,
+        sample=sample,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        batch_size=batch_size,
+        chat=chat,
+    )
+    prompts = [*(prompt or []), *_lines(prompt_file)]
+    raise typer.Exit(run_generate(model, policy, prompts, settings, audit=audit, as_json=as_json))
+
+
+def _lines(path: Path | None) -> list[str]:
+    from nco_guard.cli.inputs import read_text
+
+    return [] if path is None else [line for line in read_text(str(path)).splitlines() if line.strip()]
+
+
+@app.command()
+def check(
+    policy: PolicyArgument,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Bind to this tokenizer too: a folder, or a tokenizer.json.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load and compile a policy: its rules, digest and warnings; with a tokenizer also sizes and times."""
+    from nco_guard.cli.check import run_check
+
+    run_check(policy, tokenizer, as_json=as_json)
+
+
+@app.command()
+def verify(
+    policy: PolicyArgument,
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="UTF-8 text files; - is stdin.", show_default=False)
+    ],
+    show: Annotated[bool, typer.Option("--show", help="Print what matched too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search finished texts: where each rule matches, not what it matched.
+
+    Exit status: 0 all clean, 1 findings, 2 an error (a file that cannot be read).
+    """
+    from nco_guard.cli.verify import run_verify
+
+    raise typer.Exit(run_verify(policy, files, show=show, as_json=as_json))
+
+
+@app.command()
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one in detail.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the presets that ship, or the rules and options of one."""
+    from nco_guard.cli.check import run_presets
+
+    run_presets(name, as_json=as_json)
+
+
+@app.command()
+def schema(
+    what: Annotated[
+        Schema, typer.Argument(help="Of policy files, or of the audit log's lines.")
+    ] = Schema.policy,
+) -> None:
+    """Print a JSON Schema."""
+    from nco_guard.cli.check import run_schema
+
+    run_schema(events=what is Schema.events)

@@ -1,0 +1,100 @@
+"""`nco-guard generate`: a local model under a policy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from nco_guard.cli.inputs import load_model, load_policy, require_hf
+from nco_guard.cli.output import print_json, printable, warn
+from nco_guard.errors import NCOGuardError
+
+if TYPE_CHECKING:
+    from nco_guard.audit import Sink
+
+__all__ = ["GenerateSettings", "run_generate"]
+
+
+@dataclass(frozen=True)
+class GenerateSettings:
+    """How to decode; `temperature`, `top_p` and `top_k` (0 for all tokens) count only when sampling."""
+
+    max_new_tokens: int = 64
+    sample: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    batch_size: int = 8
+    chat: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """The options for `generate` of transformers."""
+        sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        return {
+            "max_new_tokens": self.max_new_tokens,
+            "do_sample": self.sample,
+            **(sampling if self.sample else {}),
+        }
+
+
+def run_generate(
+    model_path: Path,
+    policy: str,
+    prompts: Sequence[str],
+    settings: GenerateSettings,
+    *,
+    audit: Path | None,
+    as_json: bool,
+) -> int:
+    """Generate one text per prompt; returns 1 if the verifier finds something in one of them, else 0."""
+    if not prompts:
+        raise NCOGuardError("no prompt: give --prompt or --prompt-file")
+    loaded = load_policy(policy)  # before the model: mistakes in a policy should not wait for gigabytes
+    require_hf("generate")
+    from transformers import set_seed
+
+    from nco_guard import Guard
+    from nco_guard.audit import JsonLinesSink
+
+    model, tokenizer = load_model(model_path)
+    inputs = _chats(tokenizer, prompts) if settings.chat else list(prompts)
+    outputs: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        sink: Sink | None = stack.enter_context(JsonLinesSink(audit)) if audit else None
+        guard = Guard(loaded, audit=sink)
+        set_seed(settings.seed)
+        for at in range(0, len(inputs), settings.batch_size):
+            batch = inputs[at : at + settings.batch_size]
+            result = guard.generate(model, tokenizer, batch, **settings.options())
+            for text, report, outcome, ids in zip(
+                result.texts, result.reports, result.outcomes, result.token_ids, strict=True
+            ):
+                outputs.append({"text": text, "ok": report.ok, "outcome": str(outcome), "tokens": len(ids)})
+    ok = all(output["ok"] for output in outputs)
+    if as_json:
+        print_json({"ok": ok, "policy_digest": loaded.digest, "outputs": outputs})
+    else:
+        _print(outputs)
+    if not ok:
+        warn("THE GUARD FAILED: the verifier found violations in the output")
+    return 0 if ok else 1
+
+
+def _chats(tokenizer: Any, prompts: Sequence[str]) -> list[Any]:
+    if not getattr(tokenizer, "chat_template", None):
+        raise NCOGuardError("this tokenizer has no chat template; leave out --chat")
+    return [[{"role": "user", "content": prompt}] for prompt in prompts]
+
+
+def _print(outputs: Sequence[dict[str, Any]]) -> None:
+    for number, output in enumerate(outputs, start=1):
+        if len(outputs) > 1:
+            typer.echo(f"--- {number} ({output['outcome']})")
+        typer.echo(printable(output["text"]) if sys.stdout.isatty() else output["text"])

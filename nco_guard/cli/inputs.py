@@ -1,0 +1,89 @@
+"""What commands are given: policies, texts, models and tokenizers, each error in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nco_guard.errors import MissingExtraError, NCOGuardError
+
+if TYPE_CHECKING:
+    from nco_guard.policy import Policy
+
+__all__ = ["load_model", "load_policy", "load_tokenizer", "read_text", "require_hf"]
+
+PRESET = "preset:"
+
+
+def load_policy(spec: str) -> Policy:
+    """The policy of a YAML or JSON file, or of presets: `preset:pii`, `preset:pii,ldnoobw`."""
+    from nco_guard.policy import Policy
+
+    if spec.startswith(PRESET):
+        names = [name.strip() for name in spec.removeprefix(PRESET).split(",") if name.strip()]
+        if not names:
+            raise NCOGuardError("preset: needs a name, for example preset:pii")
+        return Policy.from_presets(*names)
+    path = Path(spec)
+    if not path.exists():
+        hint = "; presets are written preset:NAME" if path.suffix == "" else ""
+        raise NCOGuardError(f"no policy file at {spec}{hint}")
+    return Policy.from_file(path)
+
+
+def read_text(name: str) -> str:
+    """The text of a UTF-8 file, line ends untouched so that offsets are the file's; `-` is stdin."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise NCOGuardError(f"{name}: {error.strerror}") from error
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NCOGuardError(f"{name}: not UTF-8 at byte {error.start}") from None
+
+
+def require_hf(feature: str) -> None:
+    """Raise `MissingExtraError` unless torch and transformers can be imported; quieten transformers."""
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(feature, "hf") from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer of a local folder, or of one `tokenizer.json`; nothing is downloaded."""
+    require_hf("loading a tokenizer")
+    import transformers
+
+    if not path.exists():
+        raise NCOGuardError(f"no tokenizer at {path}")
+    try:
+        if path.is_file():
+            return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
+        return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # the tokenizers package raises plain Exception for a broken file
+        raise NCOGuardError(f"cannot load a tokenizer from {path}: {_first_line(error)}") from error
+
+
+def load_model(path: Path) -> tuple[Any, Any]:
+    """The causal model of a local folder and its tokenizer; downloads nothing, runs no code of the folder."""
+    require_hf("loading a model")
+    import transformers
+
+    if not path.is_dir():
+        raise NCOGuardError(f"no model folder at {path}")
+    tokenizer = load_tokenizer(path)
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise NCOGuardError(f"cannot load a model from {path}: {_first_line(error)}") from error
+    return model.eval(), tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,64 @@
+"""The independent verifier: searches finished text for what a policy forbids.
+
+It compiles the rules' own patterns and runs them over characters; masks, tokenizers and sessions are never involved, so a
+mistake there cannot hide itself here. What it looks for is the whole pattern of a rule, not its stop point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nco_guard.automata.search import find_spans
+from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.policy import Policy
+
+__all__ = ["Finding", "Report", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One match: `text[start:end]`, offsets in code points. `mode` is the rule's."""
+
+    rule_id: str
+    start: int
+    end: int
+    mode: Literal["hard", "soft", "monitor"] = "hard"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a policy has to say about a text. Holds offsets, never the text.
+
+    `findings` are in order of their start. `ok`: no hard rule has a match; soft and monitor rules may.
+    """
+
+    policy_digest: str
+    length: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no hard rule has a match."""
+        return all(finding.mode != "hard" for finding in self.findings)
+
+    @property
+    def violations(self) -> tuple[Finding, ...]:
+        """The findings of hard rules."""
+        return tuple(finding for finding in self.findings if finding.mode == "hard")
+
+
+def verify(policy: Policy | CompiledPolicy, text: str) -> Report:
+    """All matches of all rules in a text.
+
+    Matches of one rule do not overlap (leftmost, longest); those of different rules may. Compile the policy once
+    (`compile_policy`) to verify many texts. Cost: linear in the text for each rule.
+    """
+    compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
+    findings: list[Finding] = []
+    for rule in compiled.rules:
+        machine = rule.searcher
+        mode = rule.rule.mode
+        findings.extend(Finding(rule.id, start, end, mode) for start, end in find_spans(machine, text))
+    findings.sort(key=lambda found: (found.start, found.end, found.rule_id))
+    return Report(compiled.digest, len(text), tuple(findings))

@@ -1,0 +1,318 @@
+"""The audit log: events without text, canonical lines, sinks that do not lose or mix lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from nco_guard.audit import (
+    DecodeView,
+    Event,
+    Intervention,
+    JsonLinesSink,
+    LoggingSink,
+    MemorySink,
+    RunFinished,
+    RunRecorder,
+    RunStarted,
+    Verification,
+    event_schema,
+    fan_out,
+    parse_event,
+    read_events,
+)
+from nco_guard.errors import AuditError
+
+DIGEST = "ab" * 32
+SECRET = "john.doe@enron.com"
+
+
+def record_a_run(recorder: RunRecorder) -> list[Event]:
+    return [
+        recorder.started(
+            policy_name="pii",
+            policy_digest=DIGEST,
+            rule_ids=["email", "téléphone\u2028"],
+            sequences=2,
+            tokenizer_digest=f"sha256:{DIGEST}",
+            model_id="models/tiny",
+            decode_view=DecodeView(skip_special_tokens=True, covered_ends=("eos", "max_new_tokens")),
+        ),
+        recorder.intervention(
+            sequence=1,
+            step=7,
+            rule_ids=["email"],
+            removed_probability=0.25,
+            first_choice_forbidden=True,
+            first_allowed_rank=3,
+        ),
+        recorder.dead_end(sequence=0, step=9, resolution="ended", rule_ids=["email"]),
+        recorder.verification(
+            ok=False, length=40, findings=[("email", 3, 21)], sequence=0, policy_digest=DIGEST
+        ),
+        recorder.finished(outcomes=["eos", "length"], interventions=1, tokens=64, seconds=0.5),
+    ]
+
+
+def test_every_event_survives_a_round_trip_through_its_line() -> None:
+    for event in record_a_run(RunRecorder(MemorySink(), parent_id="trace-1", request_id="r9")):
+        line = event.to_json()
+        assert parse_event(line) == event
+        assert parse_event(line).to_json() == line
+
+
+def test_a_line_is_canonical_and_one_line_by_every_definition() -> None:
+    event = record_a_run(RunRecorder(MemorySink()))[0]
+    line = event.to_json()
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    assert line == json.dumps(json.loads(line), sort_keys=True, separators=(",", ":"))
+    assert "parent_id" not in line  # absent, not null
+
+
+def test_numbers_are_consecutive_and_share_the_run_id() -> None:
+    run = uuid4()
+    events = record_a_run(RunRecorder(MemorySink(), run_id=run))
+    assert [event.number for event in events] == list(range(len(events)))
+    assert {event.run_id for event in events} == {run}
+    assert [event.monotonic_ns for event in events] == sorted(event.monotonic_ns for event in events)
+
+
+@given(st.datetimes(min_value=datetime(1990, 1, 1), max_value=datetime(2200, 1, 1)), st.integers(-14, 14))
+def test_time_is_utc_with_six_digits_whatever_zone_it_came_in(moment: datetime, hours: int) -> None:
+    event = RunFinished(
+        run_id=UUID(int=1),
+        number=0,
+        time=moment.replace(tzinfo=timezone(timedelta(hours=hours))),
+        monotonic_ns=0,
+        outcomes=("eos",),
+        interventions=0,
+        tokens=0,
+        seconds=0,
+    )
+    text = json.loads(event.to_json())["time"]
+    assert len(text) == len("2026-01-02T03:04:05.000006Z")
+    assert text.endswith("Z")
+    assert parse_event(event.to_json()).time == event.time
+
+
+def test_a_naive_time_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        RunStarted(
+            run_id=uuid4(), number=0, time=datetime(2026, 1, 1), monotonic_ns=0, policy_name="p",
+            policy_digest=DIGEST, rule_ids=(), sequences=1,
+        )  # fmt: skip
+
+
+def test_events_cannot_be_changed() -> None:
+    event = record_a_run(RunRecorder(MemorySink()))[1]
+    with pytest.raises(ValidationError):
+        event.number = 5
+
+
+@pytest.mark.parametrize("field", ["text", "prompt", "output", "match"])
+def test_no_event_accepts_a_field_for_text(field: str) -> None:
+    line = json.loads(record_a_run(RunRecorder(MemorySink()))[1].to_json()) | {field: SECRET}
+    with pytest.raises(AuditError) as caught:
+        parse_event(json.dumps(line))
+    assert SECRET not in str(caught.value)
+
+
+def test_text_in_the_wrong_place_is_refused_and_not_repeated_in_the_error() -> None:
+    recorder = RunRecorder(MemorySink())
+    with pytest.raises(AuditError) as caught:
+        recorder.dead_end(sequence=0, step=0, resolution=f"wrote {SECRET}")
+    assert SECRET not in str(caught.value)
+    assert "resolution" in str(caught.value)
+    with pytest.raises(ValidationError) as direct:
+        Intervention(
+            run_id=uuid4(), number=0, time=datetime.now(UTC), monotonic_ns=0, sequence=0, step=SECRET
+        )
+    assert SECRET not in str(direct.value)
+
+
+def test_impossible_events_are_refused() -> None:
+    recorder = RunRecorder(MemorySink())
+    with pytest.raises(AuditError, match="end lies before start"):
+        recorder.verification(ok=False, length=9, findings=[("a", 5, 4)])
+    with pytest.raises(AuditError, match="past the end"):
+        recorder.verification(ok=False, length=9, findings=[("a", 5, 10)])
+    with pytest.raises(AuditError, match="first_allowed_rank"):
+        recorder.intervention(sequence=0, step=0, first_choice_forbidden=True, first_allowed_rank=0)
+    with pytest.raises(AuditError, match="removed_probability"):
+        recorder.intervention(sequence=0, step=0, removed_probability=float("nan"))
+    assert recorder.intervention(sequence=0, step=0, removed_probability=1.0000002).number == 0
+
+
+def test_an_error_is_recorded_by_the_name_of_its_type() -> None:
+    recorder = RunRecorder(MemorySink())
+    event = recorder.finished(outcomes=[], interventions=0, tokens=0, seconds=0, error=ValueError(SECRET))
+    assert event.error == "ValueError"
+    assert SECRET not in event.to_json()
+
+
+def test_another_schema_version_is_refused() -> None:
+    line = json.loads(record_a_run(RunRecorder(MemorySink()))[0].to_json()) | {"schema_version": 2}
+    with pytest.raises(AuditError, match="schema_version"):
+        parse_event(json.dumps(line))
+
+
+def test_the_json_schema_names_every_kind_of_event() -> None:
+    schema = event_schema()
+    assert set(schema["discriminator"]["mapping"]) == {
+        "run_started", "intervention", "dead_end", "run_finished", "verification",
+    }  # fmt: skip
+    json.dumps(schema)
+
+
+def test_json_lines_are_read_back_and_folders_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "log.jsonl"
+    with JsonLinesSink(path) as sink:
+        events = record_a_run(RunRecorder(sink))
+        assert len(path.read_bytes().splitlines()) == len(events)  # there before the file is closed
+    with JsonLinesSink(path, fsync=True) as sink:
+        events += record_a_run(RunRecorder(sink))
+    log = read_events(path)
+    assert list(log.events) == events
+    assert log.whole
+    assert not log.torn
+    if os.name == "posix":
+        assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30])
+def test_a_torn_last_line_is_reported_and_does_not_swallow_the_next_event(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "log.jsonl"
+    with JsonLinesSink(path) as sink:
+        events = record_a_run(RunRecorder(sink))
+    path.write_bytes(path.read_bytes()[:-cut])
+    kept = events if cut == 1 else events[:-1]  # with only the line break gone, the event is still whole
+    log = read_events(path)
+    assert list(log.events) == kept
+    assert log.torn == (cut > 1)
+    with JsonLinesSink(path) as sink:
+        more = record_a_run(RunRecorder(sink))
+    log = read_events(path)
+    assert list(log.events) == kept + more
+    assert not log.torn
+    assert log.damaged_lines == (() if cut == 1 else (len(events),))
+
+
+def test_a_line_that_is_no_event_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"kind": "note", "text": "{SECRET}"}}\n')
+    with pytest.raises(AuditError, match="line 1") as caught:
+        read_events(path)
+    assert SECRET not in str(caught.value)
+
+
+def test_missing_and_unwritable_files_are_audit_errors(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="cannot read"):
+        read_events(tmp_path / "none.jsonl")
+    with pytest.raises(AuditError, match="cannot open"):
+        JsonLinesSink(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AuditError, match="cannot open"):
+        JsonLinesSink(tmp_path / "file" / "log.jsonl")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_an_audit_error() -> None:
+    with JsonLinesSink("/dev/full") as sink, pytest.raises(AuditError, match="cannot write"):
+        record_a_run(RunRecorder(sink))
+
+
+def test_a_closed_sink_refuses_events(tmp_path: Path) -> None:
+    sink = JsonLinesSink(tmp_path / "log.jsonl")
+    sink.close()
+    sink.close()
+    with pytest.raises(AuditError, match="closed"):
+        record_a_run(RunRecorder(sink))
+
+
+def test_threads_share_a_sink_and_a_run_without_mixing_lines_or_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with JsonLinesSink(path) as sink:
+        recorder = RunRecorder(sink)
+        threads = [
+            threading.Thread(target=lambda: [recorder.intervention(sequence=0, step=n) for n in range(50)])
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    log = read_events(path)
+    assert log.whole
+    assert [event.number for event in log.events] == list(range(400))
+
+
+def test_processes_share_a_file_without_mixing_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    script = (
+        "import sys; from nco_guard.audit import JsonLinesSink, RunRecorder\n"
+        "r = RunRecorder(JsonLinesSink(sys.argv[1]))\n"
+        "for n in range(200): r.intervention(sequence=0, step=n, rule_ids=['x' * 500])\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", script, str(path)]) for _ in range(2)]
+    assert [child.wait() for child in children] == [0, 0]
+    log = read_events(path)
+    assert log.whole
+    assert len(log.events) == 400
+
+
+def test_a_failing_sink_stops_the_run_by_default() -> None:
+    def broken(event: Event) -> None:
+        raise OSError(SECRET)
+
+    with pytest.raises(AuditError, match="OSError") as caught:
+        record_a_run(RunRecorder(broken))
+    assert SECRET not in str(caught.value)
+
+
+def test_a_failing_sink_can_be_tolerated_on_request_and_leaves_a_gap(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = MemorySink()
+
+    def fails_on_the_second(event: Event) -> None:
+        if event.number == 1:
+            raise OSError(SECRET)
+        kept(event)
+
+    with caplog.at_level(logging.WARNING, logger="nco_guard.audit"):
+        record_a_run(RunRecorder(fails_on_the_second, on_error="log"))
+    assert [event.number for event in kept.events] == [0, 2, 3, 4]
+    assert "event 1" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_logging_warns_of_dead_ends_and_failed_verifications(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="nco_guard.audit"):
+        events = record_a_run(RunRecorder(LoggingSink()))
+    assert [record.getMessage() for record in caplog.records] == [event.to_json() for event in events]
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "WARNING", "WARNING", "INFO"]
+
+
+def test_fan_out_reaches_every_sink() -> None:
+    first, second = MemorySink(), MemorySink()
+    events = record_a_run(RunRecorder(fan_out(first, second)))
+    assert list(first.events) == list(second.events) == events
+
+
+def test_a_clean_verification_keeps_lengths_only() -> None:
+    event = RunRecorder(MemorySink()).verification(ok=True, length=12)
+    assert isinstance(event, Verification)
+    assert event.findings == ()

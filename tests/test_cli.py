@@ -1,0 +1,311 @@
+"""The command: what it prints, where, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nco_guard.audit import read_events
+from nco_guard.cli import app
+from nco_guard.cli.output import marked, printable
+
+SECRET = "078-05-1120"
+POLICY = """\
+name: test
+rules:
+  - {id: codename, strings: [Bluebird]}
+  - {id: ssn, regex: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
+"""
+
+
+def call(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def fails_cleanly(result: Result, *words: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert not isinstance(result.exception, Exception), result.exception
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of random weights, saved as transformers saves models."""
+    pytest.importorskip("torch")
+    from nco_guard.testing import random_model, tiny_tokenizer
+
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = tiny_tokenizer()
+    random_model(tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+class TestHelp:
+    def test_every_command_has_help(self) -> None:
+        for command in ((), ("demo",), ("generate",), ("check",), ("verify",), ("presets",), ("schema",)):
+            result = call(*command, "--help")
+            assert result.exit_code == 0
+            assert "Usage" in result.stdout
+
+    def test_help_loads_neither_torch_nor_transformers(self) -> None:
+        code = (
+            "import sys, nco_guard.cli as c\n"
+            "sys.argv = ['nco-guard', '--help']\n"
+            "try: c.main()\n"
+            "except SystemExit: pass\n"
+            "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+        )
+        assert (
+            subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
+        )
+
+    def test_an_unknown_command_is_an_error(self) -> None:
+        assert call("chekc").exit_code == 2
+
+
+class TestVerify:
+    def test_a_clean_file_is_success(self, policy: Path, tmp_path: Path) -> None:
+        text = tmp_path / "reply.txt"
+        text.write_text("All is well.\n")
+        result = call("verify", policy, text)
+        assert (result.exit_code, result.stdout) == (0, f"{text}: clean\n")
+
+    def test_findings_are_placed_and_not_quoted(self, policy: Path, tmp_path: Path) -> None:
+        text = tmp_path / "draft.txt"
+        text.write_bytes(f"Übung\r\nné {SECRET} by Bluebird".encode())
+        result = call("verify", policy, text)
+        assert result.exit_code == 1
+        assert result.stdout.splitlines() == [
+            f"{text}:2:4: ssn (offsets 10 to 21, 11 characters)",
+            f"{text}:2:19: codename (offsets 25 to 33, 8 characters)",
+        ]
+        assert SECRET not in result.output
+
+    def test_what_matched_is_shown_on_request(self, policy: Path) -> None:
+        result = call("verify", policy, "-", "--show", stdin=f"it is {SECRET}")
+        assert result.exit_code == 1
+        assert result.stdout == f"-:1:7: ssn (offsets 6 to 17, 11 characters): '{SECRET}'\n"
+
+    def test_json_has_the_same_findings(self, policy: Path, tmp_path: Path) -> None:
+        clean = tmp_path / "a.txt"
+        clean.write_text("nothing")
+        result = call("verify", policy, clean, "-", "--json", stdin=f"\n {SECRET}")
+        assert result.exit_code == 1
+        assert SECRET not in result.stdout
+        document = json.loads(result.stdout)
+        assert document["ok"] is False
+        assert [(file["file"], file["ok"], file["length"]) for file in document["files"]] == [
+            (str(clean), True, 7), ("-", False, 13),
+        ]  # fmt: skip
+        assert document["files"][1]["findings"] == [
+            {"rule_id": "ssn", "start": 2, "end": 13, "length": 11, "line": 2, "column": 2}
+        ]
+
+    def test_a_file_that_cannot_be_read_is_an_error_and_does_not_stop_the_others(
+        self, policy: Path, tmp_path: Path
+    ) -> None:
+        broken = tmp_path / "latin1.txt"
+        broken.write_bytes(b"caf\xe9")
+        clean = tmp_path / "clean.txt"
+        clean.write_text("")
+        result = call("verify", policy, tmp_path / "none.txt", broken, clean)
+        assert result.exit_code == 2
+        assert result.stdout == f"{clean}: clean\n"
+        assert "not UTF-8 at byte 3" in result.stderr
+        assert "none.txt" in result.stderr
+
+    def test_presets_are_policies(self) -> None:
+        assert call("verify", "preset:pii", "-", stdin="nothing to see").exit_code == 0
+        assert call("verify", "preset:pii,ldnoobw", "-", stdin="write to jane.doe@example.com").exit_code == 1
+
+
+class TestMistakes:
+    def test_a_missing_policy_file(self, tmp_path: Path) -> None:
+        fails_cleanly(call("check", tmp_path / "none.yaml"), "none.yaml")
+        fails_cleanly(call("check", "pii"), "preset:")
+
+    def test_an_unknown_preset(self) -> None:
+        fails_cleanly(call("check", "preset:piii"), "piii")
+        fails_cleanly(call("check", "preset:"), "preset")
+
+    def test_a_broken_policy_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text("rules: [\n")
+        fails_cleanly(call("check", path))
+        path.write_text("name: x\nrules:\n  - {id: a, regex: '(a)\\1'}\n")
+        fails_cleanly(call("verify", path, "-", stdin="x"), "'a'")
+        path.write_text("name: x\nrules:\n  - {id: a, strings: [b], nonsense: 1}\n")
+        fails_cleanly(call("check", path), "nonsense")
+
+    def test_a_folder_in_place_of_a_policy(self, tmp_path: Path) -> None:
+        fails_cleanly(call("check", tmp_path))
+
+    def test_a_missing_model_or_tokenizer(self, policy: Path, tmp_path: Path) -> None:
+        pytest.importorskip("torch")
+        generate = ("generate", "--policy", policy, "--prompt", "x", "--model")
+        fails_cleanly(call(*generate, tmp_path / "none"), "no model folder")
+        (tmp_path / "empty").mkdir()
+        fails_cleanly(call(*generate, tmp_path / "empty"), "cannot load")
+        fails_cleanly(call("check", policy, "--tokenizer", tmp_path / "none"), "no tokenizer")
+
+    def test_no_prompt(self, policy: Path, tmp_path: Path) -> None:
+        fails_cleanly(call("generate", "--policy", policy, "--model", tmp_path), "prompt")
+
+    def test_an_audit_log_that_cannot_be_written(self, policy: Path, model: Path, tmp_path: Path) -> None:
+        result = call("generate", "--policy", policy, "--model", model, "--prompt", "x", "--audit", tmp_path)
+        fails_cleanly(result, "audit log")
+
+
+class TestCheck:
+    def test_rules_digest_and_kind_are_listed(self, policy: Path) -> None:
+        result = call("check", policy)
+        assert result.exit_code == 0, result.output
+        for word in ("codename", "ssn", "string", "regex", "hard", "sha256"):
+            assert word in result.stdout
+
+    def test_json_is_stable(self, policy: Path) -> None:
+        first, second = call("check", policy, "--json"), call("check", policy, "--json")
+        document = json.loads(first.stdout)
+        assert document == json.loads(second.stdout)
+        assert [rule["id"] for rule in document["rules"]] == ["codename", "ssn"]
+        assert re.fullmatch(r"(sha256:)?[0-9a-f]{64}", document["digest"])
+
+    def test_forbidden_strings_and_patterns_are_not_printed(self, policy: Path) -> None:
+        for options in ((), ("--json",)):
+            assert "Bluebird" not in call("check", policy, *options).output
+
+    def test_binding_to_a_tokenizer_prints_sizes_and_times(self, policy: Path, model: Path) -> None:
+        for path in (model, model / "tokenizer.json"):
+            result = call("check", policy, "--tokenizer", path, "--json")
+            assert result.exit_code == 0, result.output
+            assert json.loads(result.stdout)["tokenizer"]["family"] == "byte-level"
+        assert "byte-level" in call("check", policy, "--tokenizer", model).stdout
+
+
+class TestPresetsAndSchema:
+    def test_presets_are_listed(self) -> None:
+        result = call("presets")
+        assert result.exit_code == 0
+        assert "pii" in result.stdout
+        assert "ldnoobw" in result.stdout
+        names = {preset["name"] for preset in json.loads(call("presets", "--json").stdout)}
+        assert {"pii", "ldnoobw"} <= names
+
+    def test_one_preset_is_shown_with_its_rules_and_options(self) -> None:
+        result = call("presets", "pii")
+        assert result.exit_code == 0
+        assert "pii.email" in result.stdout
+        assert "except" in result.stdout
+        assert "pii.email" in json.loads(call("presets", "pii", "--json").stdout)["rules"]
+        fails_cleanly(call("presets", "pij"), "pij")
+
+    def test_schemas_are_json_schemas(self) -> None:
+        assert "rules" in json.loads(call("schema").stdout)["properties"]
+        assert "run_started" in json.loads(call("schema", "events").stdout)["discriminator"]["mapping"]
+
+
+class TestGenerate:
+    @pytest.fixture
+    def strict(self, tmp_path: Path) -> Path:
+        """A policy that a model of random weights would break within a few tokens."""
+        path = tmp_path / "strict.yaml"
+        path.write_text("name: strict\nrules:\n  - {id: vowels, regex: '[aeiou]'}\n")
+        return path
+
+    @pytest.mark.parametrize(
+        "options", [(), ("--sample", "--top-k", "50"), ("--chat",), ("--batch-size", "1")]
+    )
+    def test_generated_texts_obey_and_are_recorded(
+        self, strict: Path, model: Path, tmp_path: Path, options: tuple[str, ...]
+    ) -> None:
+        log = tmp_path / "logs" / "run.jsonl"
+        prompts = tmp_path / "prompts.txt"
+        prompts.write_text("What the\n\nWrite to\n")
+        result = call(
+            "generate", "--model", model, "--policy", strict, "--prompt", "Hello", "--prompt-file", prompts,
+            "--max-new-tokens", "24", "--json", "--audit", log, *options,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        document = json.loads(result.stdout)
+        assert document["ok"]
+        assert len(document["outputs"]) == 3
+        for output in document["outputs"]:
+            assert not re.search("[aeiou]", output["text"])
+        events = read_events(log)
+        assert events.whole
+        kinds = [event.kind for event in events.events]
+        assert {"run_started", "run_finished"} <= set(kinds)
+        assert "intervention" in kinds
+        for output in document["outputs"]:
+            assert output["text"].strip() not in log.read_text() or not output["text"].strip()
+
+    def test_the_same_seed_gives_the_same_text(self, strict: Path, model: Path) -> None:
+        command = ("generate", "--model", model, "--policy", strict, "--prompt", "a", "--sample", "--seed")
+        assert call(*command, "4").stdout == call(*command, "4").stdout
+        assert call(*command, "4").stdout != call(*command, "5").stdout
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    pytest.importorskip("torch")
+    log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
+    common = ("--samples", "6", "--batch-size", "3", "--max-new-tokens", "48", "--audit", log)
+    return {"log": log, "json": call("demo", *common, "--json"), "text": call("demo", *common)}
+
+
+class TestDemo:
+    def test_the_guarded_arm_never_violates_and_the_unguarded_one_does(self, runs: dict[str, Any]) -> None:
+        assert runs["json"].exit_code == 0, runs["json"].output
+        document = json.loads(runs["json"].stdout)
+        assert document["ok"]
+        for task in document["tasks"].values():
+            assert task["guarded"]["violation_rate"] == 0.0
+            assert task["base"]["violation_rate"] > 0.0
+            assert task["base"]["relative_throughput"] == 100.0
+            assert task["guarded"]["interventions"] > 0
+            assert task["guarded"]["perplexity"] >= 1.0
+
+    def test_without_a_terminal_it_prints_plain_text_of_at_most_100_columns(
+        self, runs: dict[str, Any]
+    ) -> None:
+        result = runs["text"]
+        assert result.exit_code == 0, result.output
+        assert "\x1b" not in result.stdout
+        assert "[[" in result.stdout
+        assert max(map(len, result.stdout.splitlines()[:-1])) <= 100
+        assert str(runs["log"]) in result.stdout
+
+    def test_the_audit_log_is_whole_and_holds_no_unguarded_run(self, runs: dict[str, Any]) -> None:
+        log = read_events(runs["log"])
+        assert log.whole
+        assert all(event.ok for event in log.events if event.kind == "verification")
+
+
+class TestOutput:
+    def test_spans_are_marked_merged_and_visible_without_colours(self) -> None:
+        assert marked("abcdef", [(1, 3), (2, 4), (5, 6)], colours=False).plain == "a[[bcd]]e[[f]]"
+        text = marked("abc", [(1, 2)], colours=True)
+        assert text.plain == "abc"
+        assert [(span.start, span.end) for span in text.spans] == [(1, 2)]
+
+    def test_control_characters_of_a_model_do_not_reach_the_terminal(self) -> None:
+        assert printable("a\x1b[2Jb\nc\u202e") == "a\\x1b[2Jb\nc\\u202e"
