@@ -1,17 +1,16 @@
 """Tiny models that long for what the guard forbids, and a guard whose texts `re` checks."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from nco_guard.compiler import compile_policy
+from nco_guard.guard import Guard
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import biased_model, tiny_tokenizer
-from nco_guard.tokens import read_vocabulary
 
 WANTED = ("fuck", "ass ", "café", "jo@enron.com", " 555-12", "\nthe")
 RULES = (
@@ -23,34 +22,20 @@ RULES = (
 )
 
 
-class PolicyGuard:
-    """Binds a policy; texts are checked by Python's own `re`."""
+class CheckedGuard(Guard):
+    """A guard whose texts Python's own `re` can check too."""
 
-    def __init__(self, *rules: Rule, memory_limit: int = 512 << 20) -> None:
-        self.policy = Policy(rules=rules, name="tests")
-        self.memory_limit = memory_limit
-        self.bound: dict[Any, BoundGuard] = {}
+    def __init__(self, *rules: Rule, memory_limit: int | None = None, **options: Any) -> None:
+        super().__init__(Policy(rules=rules, name="tests"), **options)
+        self._memory_limit = memory_limit
 
-    def bind(
-        self,
-        tokenizer: Any,
-        vocab_width: int | None = None,
-        skip_special_tokens: bool = True,
-        eos_token_ids: Iterable[int] | None = None,
-    ) -> BoundGuard:
-        vocabulary = read_vocabulary(
-            tokenizer,
-            vocab_width=vocab_width,
-            skip_special_tokens=skip_special_tokens,
-            eos_token_ids=eos_token_ids,
-        )
-        if vocabulary not in self.bound:
-            self.bound[vocabulary] = BoundGuard(
-                compile_policy(self.policy), vocabulary, memory_limit=self.memory_limit
-            )
-        return self.bound[vocabulary]
+    def bind(self, *args: Any, **options: Any) -> BoundGuard:
+        bound = super().bind(*args, **options)
+        if self._memory_limit is not None:
+            bound._memory_limit = bound.tables.memory_limit = self._memory_limit
+        return bound
 
-    def verify(self, text: str) -> bool:
+    def clean(self, text: str) -> bool:
         for rule in self.policy.rules:
             if isinstance(rule, StringRule):
                 pattern = "|".join(map(re.escape, rule.strings))
@@ -92,10 +77,10 @@ def model_of() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def guard_of() -> Callable[..., PolicyGuard]:
-    return PolicyGuard
+def guard_of() -> Callable[..., CheckedGuard]:
+    return CheckedGuard
 
 
 @pytest.fixture(scope="session")
-def guard() -> PolicyGuard:
-    return PolicyGuard(*RULES)
+def guard() -> CheckedGuard:
+    return CheckedGuard(*RULES)
