@@ -364,8 +364,8 @@ def _document(rng: random.Random) -> Document:
 def lessons(count: int, seed: int = 0) -> Iterator[Document]:
     """`count` short documents for the first part of the training: things to repeat, and bare tool calls.
 
-    Copying is what a small model finds hardest; a hundred steps on short copies give it the circuit, which the
-    full documents then only have to reuse.
+    Copying is what a small model finds hardest; a hundred steps on short copies give it the circuit, and
+    the full documents then only have to reuse it.
     """
     rng = random.Random(seed)
     for _ in range(count):
