@@ -110,7 +110,7 @@ class CompiledRule:
                     rule_id=self.id,
                     field=name,
                 )
-            if self.stop_node is not None:
+            if self.stop_node is not None and isinstance(machine, AlternatingMachine):
                 stop = AlternatingMachine(self.stop_node)
                 if not stop.may_end(stop.start):
                     raise PatternError(

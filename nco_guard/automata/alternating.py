@@ -506,17 +506,44 @@ class AlternatingMachine:
             following.append(self._intern(ahead | {self._seeds[index]}))
         return tuple(following), tuple(values)
 
-    def step(self, state: int, cls: int) -> int:
-        """The next state, or `~next` if a match completes with this character."""
+    def step(self, state: int, cls: int, *, seed: bool = True) -> int:
+        """The next state, or `~next` if a match completes with this character.
+
+        `seed=False`: no new match may start here (see `planted`).
+        """
         main, runners, before = self._states[state]
         following: tuple[int, ...] = ()
         values: tuple[int, ...] = ()
         if runners:
             following, values = self._run_behinds(runners, before, cls)
         matched, rest = self._step_main(main, before, cls, values)
-        rest.add(self._root)
+        if seed:
+            rest.add(self._root)
         reached = self._state((self._intern(rest), following, self._before[cls]))
         return ~reached if matched else reached
+
+    @property
+    def bare_start(self) -> int:
+        """The state of the empty text in which no match has started yet; step it with `seed=False`."""
+        _, runners, before = self._states[self.start]
+        return self._state((FALSE, runners, before))
+
+    def is_bare(self, state: int) -> bool:
+        """Whether no match is under way in this state."""
+        return self._states[state][0] == FALSE
+
+    def under_way(self, state: int) -> tuple[frozenset[object], object]:
+        """The matches that are under way in a state, and all else that the state holds.
+
+        Of two states that agree in the rest, the one whose matches are a subset completes a match at most as early.
+        """
+        main, runners, before = self._states[state]
+        return frozenset(self._sets[main]), (runners, before)
+
+    def planted(self, state: int) -> int:
+        """The state with one match started at this very position and none elsewhere."""
+        _, runners, before = self._states[state]
+        return self._state((self._intern({self._root}), runners, before))
 
     def _step_main(
         self, main: int, before: int, cls: int, values: tuple[int, ...]
