@@ -72,7 +72,7 @@ class TestHelp:
             "sys.argv = ['nco-guard', '--help']\n"
             "try: c.main()\n"
             "except SystemExit: pass\n"
-            "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+            "sys.exit(bool({'torch', 'transformers', 'tokenizers'} & set(sys.modules)))"
         )
         assert (
             subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
@@ -117,7 +117,7 @@ class TestVerify:
             (str(clean), True, 7), ("-", False, 13),
         ]  # fmt: skip
         assert document["files"][1]["findings"] == [
-            {"rule_id": "ssn", "start": 2, "end": 13, "length": 11, "line": 2, "column": 2}
+            {"rule_id": "ssn", "mode": "hard", "start": 2, "end": 13, "length": 11, "line": 2, "column": 2}
         ]
 
     def test_a_file_that_cannot_be_read_is_an_error_and_does_not_stop_the_others(
@@ -132,6 +132,19 @@ class TestVerify:
         assert result.stdout == f"{clean}: clean\n"
         assert "not UTF-8 at byte 3" in result.stderr
         assert "none.txt" in result.stderr
+
+    def test_soft_and_monitor_rules_are_listed_and_do_not_fail(self, tmp_path: Path) -> None:
+        path = tmp_path / "soft.yaml"
+        path.write_text(
+            "name: soft\nrules:\n  - {id: mild, strings: [darn], penalty: 2}\n"
+            "  - {id: seen, strings: [heck], monitor: true}\n"
+        )
+        result = call("verify", path, "-", stdin="darn heck")
+        assert result.exit_code == 0
+        assert [line.split(" (")[0] for line in result.stdout.splitlines()] == [
+            "-:1:1: mild [soft]", "-:1:6: seen [monitor]",
+        ]  # fmt: skip
+        assert "no rule is hard" in call("check", path).stdout
 
     def test_presets_are_policies(self) -> None:
         assert call("verify", "preset:pii", "-", stdin="nothing to see").exit_code == 0
@@ -268,7 +281,7 @@ class TestGenerate:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pytest.importorskip("torch")
     log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
-    common = ("--samples", "6", "--batch-size", "3", "--max-new-tokens", "48", "--audit", log)
+    common = ("--samples", "4", "--batch-size", "4", "--max-new-tokens", "40", "--audit", log)
     return {"log": log, "json": call("demo", *common, "--json"), "text": call("demo", *common)}
 
 

@@ -188,7 +188,7 @@ def verify(
 ) -> None:
     """Search finished texts: where each rule matches, not what it matched.
 
-    Exit status: 0 all clean, 1 findings, 2 an error (a file that cannot be read).
+    Exit status: 0 no hard rule matches, 1 findings, 2 an error (a file that cannot be read).
     """
     from nco_guard.cli.verify import run_verify
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,16 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
         "warnings": _warnings(loaded),
     }
     if tokenizer is not None:
-        document["tokenizer"] = dict(guard.bind(load_tokenizer(tokenizer)).stats)
+        loaded_tokenizer = load_tokenizer(tokenizer)
+        started = time.perf_counter()
+        bound = guard.bind(loaded_tokenizer)
+        document["tokenizer"] = {
+            "family": bound.vocabulary.family,
+            "vocabulary": bound.vocabulary.width,
+            "digest": bound.vocabulary.digest,
+            "bind_seconds": time.perf_counter() - started,
+            **bound.stats,
+        }
     if as_json:
         print_json(document)
         return

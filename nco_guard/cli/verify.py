@@ -12,7 +12,7 @@ from nco_guard.cli.inputs import load_policy, read_text
 from nco_guard.cli.output import print_json, warn
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import NCOGuardError
-from nco_guard.verify import verify
+from nco_guard.verify import Finding, verify
 
 __all__ = ["run_verify"]
 
@@ -22,6 +22,7 @@ class Place:
     """One finding, placed for a reader: line and column count from 1, columns and offsets in code points."""
 
     rule_id: str
+    mode: str
     line: int
     column: int
     start: int
@@ -29,7 +30,10 @@ class Place:
 
 
 def run_verify(policy: str, files: Sequence[str], *, show: bool, as_json: bool) -> int:
-    """Verify each file; returns the exit status. A file that cannot be read does not stop the others."""
+    """Verify each file; returns the exit status: 1 if a hard rule matches somewhere, 2 after an error.
+
+    A file that cannot be read does not stop the others.
+    """
     compiled = compile_policy(load_policy(policy))
     documents, findings, errors = [], 0, 0
     for name in files:
@@ -40,32 +44,34 @@ def run_verify(policy: str, files: Sequence[str], *, show: bool, as_json: bool) 
             errors += 1
             continue
         report = verify(compiled, text)
-        places = _places(text, [(found.rule_id, found.start, found.end) for found in report.findings])
+        places = _places(text, report.findings)
         findings += not report.ok
         documents.append(_document(name, text, places, ok=report.ok, show=show))
         if not as_json:
-            _print(name, text, places, ok=report.ok, show=show)
+            _print(name, text, places, show=show)
     if as_json:
         print_json({"ok": not findings and not errors, "policy": compiled.digest, "files": documents})
     return 2 if errors else 1 if findings else 0
 
 
-def _places(text: str, findings: Sequence[tuple[str, int, int]]) -> list[Place]:
+def _places(text: str, findings: Sequence[Finding]) -> list[Place]:
     starts = [0, *(index + 1 for index, char in enumerate(text) if char == "\n")]
     places = []
-    for rule_id, start, end in sorted(findings, key=lambda found: (found[1], found[2], found[0])):
-        line = bisect_right(starts, start)
-        places.append(Place(rule_id, line, start - starts[line - 1] + 1, start, end))
+    for found in findings:
+        line = bisect_right(starts, found.start)
+        column = found.start - starts[line - 1] + 1
+        places.append(Place(found.rule_id, found.mode, line, column, found.start, found.end))
     return places
 
 
-def _print(name: str, text: str, places: Sequence[Place], *, ok: bool, show: bool) -> None:
-    if ok:
+def _print(name: str, text: str, places: Sequence[Place], *, show: bool) -> None:
+    if not places:
         typer.echo(f"{name}: clean")
     for place in places:
         length = place.end - place.start
-        line = f"{name}:{place.line}:{place.column}: {place.rule_id}"
-        line += f" (offsets {place.start} to {place.end}, {length} character{'' if length == 1 else 's'})"
+        rule = place.rule_id if place.mode == "hard" else f"{place.rule_id} [{place.mode}]"
+        size = f"{length} character{'' if length == 1 else 's'}"
+        line = f"{name}:{place.line}:{place.column}: {rule} (offsets {place.start} to {place.end}, {size})"
         typer.echo(f"{line}: {text[place.start : place.end]!a}" if show else line)
 
 
@@ -74,6 +80,7 @@ def _document(name: str, text: str, places: Sequence[Place], *, ok: bool, show: 
     for place in places:
         finding: dict[str, object] = {
             "rule_id": place.rule_id,
+            "mode": place.mode,
             "start": place.start,
             "end": place.end,
             "length": place.end - place.start,
