@@ -71,6 +71,9 @@ class JointTables:
         self._base: NDArray[np.int64] = np.flatnonzero(self._base_count)
         self._with_text: NDArray[np.bool_] = np.zeros(vocabulary.width, bool)
         self._with_text[tree.order] = True
+        # Single bytes that are tokens, likely ways out first: used to show quickly that a text can be ended.
+        single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
+        self._exits = [b for b in (*b"ea .0-\n", *range(0x80, 0xC0), *range(0x80)) if b in single]
         self._silent: NDArray[np.int64] = np.array(
             [i for i in range(vocabulary.width) if not self._with_text[i] and i not in self._eos], np.int64
         )
@@ -80,7 +83,8 @@ class JointTables:
         self._next: list[dict[int, int]] = []
         self._forbidden: dict[int, NDArray[np.int64]] = {}
         self._may_end: dict[int, bool] = {}
-        self._ends_within: dict[tuple[int, int], bool] = {}
+        self._ends_within: dict[tuple[tuple[int, ...], int], bool] = {}
+        self._late: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._mask_bytes = 0
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
@@ -158,9 +162,7 @@ class JointTables:
         known = self._may_end.get(state)
         if known is None:
             with self._lock:
-                states = self._states[state]
-                known = all(self.constraints[i].automaton.may_end(states[i]) for i in self._hard)
-                self._may_end[state] = known
+                known = self._may_end[state] = self._all_may_end(self._states[state])
         return known
 
     # -- masks -------------------------------------------------------------------------------------------------
@@ -216,17 +218,21 @@ class JointTables:
 
     def _too_late(self, state: int, remaining: int) -> NDArray[np.int64]:
         """Allowed tokens after which the text could not end within `remaining` more tokens."""
+        key = (state, remaining)
+        late = self._late.get(key)
+        if late is not None:
+            return late
         with self._lock:
             late = _NO_IDS
             pending, following = self._pending(state)
             if len(pending):
                 distinct, inverse = np.unique(following, axis=0, return_inverse=True)
-                verdicts = [
-                    not self._can_end(self._intern(tuple(row)), remaining) for row in distinct.tolist()
-                ]
+                verdicts = [not self._can_end(tuple(row), remaining) for row in distinct.tolist()]
                 late = pending[np.array(verdicts, bool)[inverse.reshape(-1)]]
-            if not self._can_end(state, remaining):
+            if not self._can_end(self._states[state], remaining):
                 late = np.union1d(late, self._silent)  # these leave the state as it is
+            self._late[key] = late
+            self._mask_bytes += late.nbytes
             return late
 
     def _pending(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -238,24 +244,50 @@ class JointTables:
         columns = [t.next_many(s, pending) for t, s in zip(self.tables, states, strict=True)]
         return pending, np.stack(columns, axis=1)
 
-    def _can_end(self, state: int, tokens: int) -> bool:
+    def _can_end(self, states: tuple[int, ...], tokens: int) -> bool:
         """Whether the text may end after at most so many more tokens."""
-        if self.may_end(state):
+        if self._all_may_end(states):
             return True
         if tokens == 0:
             return False
-        key = (state, tokens)
+        key = (states, tokens)
         known = self._ends_within.get(key)
         if known is None:
-            pending, following = self._pending(state)
-            blocked = len(pending) + int(np.count_nonzero(self._with_text[self.forbidden(state)]))
-            if blocked < np.count_nonzero(self._with_text):
-                known = True  # some token leads straight to an allowed end
-            else:
-                rows = np.unique(following, axis=0).tolist()
-                known = any(self._can_end(self._intern(tuple(row)), tokens - 1) for row in rows)
-            self._ends_within[key] = known
+            known = self._ends_within[key] = self._has_exit(states, tokens) or self._search_end(states, tokens)
         return known
+
+    def _all_may_end(self, states: tuple[int, ...]) -> bool:
+        return all(self.constraints[i].automaton.may_end(states[i]) for i in self._hard)
+
+    def _has_exit(self, states: tuple[int, ...], tokens: int) -> bool:
+        """A quick proof that the text can be ended: by single bytes that are tokens, a few tries at each depth."""
+        tries = 0
+        for byte in self._exits:
+            reached = []
+            for constraint, state in zip(self.constraints, states, strict=True):
+                following = constraint.automaton.step(state, byte)
+                if following < 0:
+                    if constraint.hard:
+                        break
+                    following = ~following
+                reached.append(following)
+            else:
+                after = tuple(reached)
+                if self._all_may_end(after):
+                    return True
+                tries += 1
+                if tokens > 1 and tries <= 3 and self._has_exit(after, min(tokens, 4) - 1):
+                    return True
+        return False
+
+    def _search_end(self, states: tuple[int, ...], tokens: int) -> bool:
+        """The same by all tokens, exactly."""
+        state = self._intern(states)
+        pending, following = self._pending(state)
+        blocked = len(pending) + int(np.count_nonzero(self._with_text[self.forbidden(state)]))
+        if blocked < np.count_nonzero(self._with_text):
+            return True  # some token leads straight to an allowed end
+        return any(self._can_end(tuple(row), tokens - 1) for row in np.unique(following, axis=0).tolist())
 
     def penalties(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids (int64, sorted) and what soft rules subtract from their logits (float32), once per rule."""

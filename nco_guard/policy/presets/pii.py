@@ -273,8 +273,8 @@ PATTERNS = (
             rf"{_ALONE_AFTER}"
         ),
         stop_at=(
-            rf"{_ALONE_BEFORE}(?i:{_NINO}{_SPACE}[0-9]{{2}}{_SPACE}[0-9]{{2}}{_SPACE}[0-9]"
-            rf"|{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D]{_ALONE_AFTER})"
+            rf"{_ALONE_BEFORE}(?:(?i:{_NINO}{_SPACE}[0-9]{{2}}{_SPACE}[0-9]{{2}}{_SPACE}[0-9])"
+            rf"|(?i:{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D]){_ALONE_AFTER})"
         ),
         description="UK national insurance numbers: two letters, six digits, and a letter from A to D.",
         reveals=(
