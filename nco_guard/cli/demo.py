@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from nco_guard.audit import Event, Sink
-    from nco_guard.compiler import CompiledPolicy
     from nco_guard.guard import Guard
 
 __all__ = ["DemoSettings", "run_demo"]
@@ -69,7 +68,6 @@ class _Task:
     """One policy with the prompts that invite its violation, and both arms."""
 
     name: str
-    compiled: CompiledPolicy
     guard: Guard
     sink: _CountingSink
     prompts: list[Chat]
@@ -130,16 +128,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def _task(name: str, settings: DemoSettings, log: Sink) -> _Task:
-    from nco_guard import Guard, Policy
-    from nco_guard.compiler import compile_policy
+    from nco_guard import Guard
     from nco_guard.demo import PROMPTS
 
-    policy = Policy.from_presets(*PRESETS[name])
     sink = _CountingSink(log)
     return _Task(
         name=name,
-        compiled=compile_policy(policy),
-        guard=Guard(policy, audit=sink),
+        guard=Guard.from_presets(*PRESETS[name], audit=sink),
         sink=sink,
         prompts=list(islice(cycle(PROMPTS[name]), settings.samples)),
     )
@@ -148,8 +143,6 @@ def _task(name: str, settings: DemoSettings, log: Sink) -> _Task:
 def _run(task: _Task, model: Any, tokenizer: Any, settings: DemoSettings, progress: Progress) -> None:
     """Generate both ways, in turns; then verify both with the same verifier, outside of the measured time."""
     from transformers import set_seed
-
-    from nco_guard.verify import verify
 
     size = settings.batch_size
     batches = [task.prompts[at : at + size] for at in range(0, len(task.prompts), size)]
@@ -168,7 +161,7 @@ def _run(task: _Task, model: Any, tokenizer: Any, settings: DemoSettings, progre
             arm.token_ids += ids
         progress.advance(bar, len(batch))
     for arm, _ in arms:
-        arm.reports = [verify(task.compiled, text) for text in arm.texts]
+        arm.reports = [task.guard.verify(text) for text in arm.texts]
 
 
 def _unguarded(
@@ -215,7 +208,7 @@ def _measure(task: _Task, model: Any, tokenizer: Any) -> dict[str, Any]:
         for prompt in task.prompts
     ]
     base_speed = throughput(task.base.tokens, task.base.seconds)
-    result: dict[str, Any] = {"presets": list(PRESETS[task.name]), "policy_digest": task.compiled.digest}
+    result: dict[str, Any] = {"presets": list(PRESETS[task.name]), "policy_digest": task.guard.policy.digest}
     for name, arm in (("base", task.base), ("guarded", task.guarded)):
         speed = throughput(arm.tokens, arm.seconds)
         result[name] = {
