@@ -281,7 +281,7 @@ class TestGenerate:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pytest.importorskip("torch")
     log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
-    common = ("--samples", "4", "--batch-size", "4", "--max-new-tokens", "40", "--audit", log)
+    common = ("--samples", "4", "--batch-size", "4", "--max-new-tokens", "32", "--audit", log)
     return {"log": log, "json": call("demo", *common, "--json"), "text": call("demo", *common)}
 
 

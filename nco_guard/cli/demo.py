@@ -1,8 +1,8 @@
 """`nco-guard demo`: the model that ships, without and with the guard, same prompts, same seeds.
 
-Both ways run in turns, batch by batch, the first one changing from batch to batch, after a warm-up: what the
-machine does meanwhile falls on both alike. The guarded time includes masking, the final verification and the
-audit log.
+Both ways run in turns, batch by batch, the first one changing from batch to batch, after a warm-up batch
+each: what the machine does meanwhile falls on both alike. The guarded time includes masking, the final
+verification and the audit log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ __all__ = ["DemoSettings", "run_demo"]
 
 Chat = Sequence[Mapping[str, Any]]
 
-WARM_UP_TOKENS = 8
 PRESETS = {"pii": ("pii", "secrets", "pii_paper"), "profanity": ("ldnoobw",)}
 TITLES = {"pii": "Personal data and secrets", "profanity": "Profanity"}
 
@@ -148,8 +147,9 @@ def _run(task: _Task, model: Any, tokenizer: Any, settings: DemoSettings, progre
     batches = [task.prompts[at : at + size] for at in range(0, len(task.prompts), size)]
     arms = ((task.base, _unguarded), (task.guarded, _guarded))
     bar = progress.add_task(TITLES[task.name], total=len(task.prompts))
-    for _, generate in arms:  # reads the tokenizer, fills caches
-        generate(task, model, tokenizer, batches[0], WARM_UP_TOKENS)
+    set_seed(settings.seed + len(batches))
+    for _, generate in arms:  # states and masks are found lazily: the first texts pay for those that follow
+        generate(task, model, tokenizer, batches[0], settings.max_new_tokens)
     task.sink.interventions = 0
     for index, batch in enumerate(batches):
         for arm, generate in arms if index % 2 == 0 else arms[::-1]:
@@ -273,7 +273,7 @@ def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: Dem
     out.print(rows)
     out.print(
         f"A model of two million parameters on one thread of a CPU, batches of {settings.batch_size}, seed "
-        f"{settings.seed}, both ways in turns. Its steps take milliseconds, so that what the guard adds weighs "
+        f"{settings.seed}, both ways in turns after a warm-up. Its steps take milliseconds, so that what the guard adds weighs "
         "far more than with a model of usual size; compare speeds within this table only. Perplexity is under "
         "the same model, unguarded."
     )
