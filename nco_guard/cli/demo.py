@@ -103,7 +103,7 @@ def run_demo(settings: DemoSettings, *, audit: Path, as_json: bool) -> int:
     if as_json:
         print_json({"ok": ok, "settings": asdict(settings), "tasks": results, "audit": str(audit)})
     else:
-        for task in tasks:
+        for task in tasks if settings.show else ():
             _print_pairs(out, task, settings.show)
         _print_table(out, results, settings)
         out.print(f"Audit log (ids, counts and offsets; no text): {audit}", soft_wrap=True, markup=False)
@@ -273,7 +273,7 @@ def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: Dem
     out.print(rows)
     out.print(
         f"A model of two million parameters on one thread of a CPU, batches of {settings.batch_size}, seed "
-        f"{settings.seed}, both ways in turns after a warm-up. Its steps take milliseconds, so that what the guard adds weighs "
-        "far more than with a model of usual size; compare speeds within this table only. Perplexity is under "
-        "the same model, unguarded."
+        f"{settings.seed}, both ways in turns after a warm-up. Its steps take milliseconds, so that what the "
+        "guard adds weighs far more than with a model of usual size: compare speeds within this table only. "
+        "Perplexity is under the same model, unguarded."
     )
