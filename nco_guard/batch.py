@@ -8,7 +8,6 @@ never from row numbers or from how often something was called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +43,9 @@ class TablesSource(Protocol):
     def needs_context(self) -> bool:
         """Whether any rule looks at the prompt."""
 
+    def context_bytes(self, context: list[int]) -> bytes:
+        """The text of a prompt, as rules read it."""
+
 
 class RowTracker:
     """Follows the joint state of every row of the batches that an engine shows.
@@ -60,13 +62,11 @@ class RowTracker:
     extends or cuts those. Cost: one comparison of the ids and one table step per row where rows stay in
     place; where they move, one hash per row. When the tables were replaced, states are replayed from the ids.
 
-    source: where the tables come from.
-    prompt_bytes: the text of a prompt (int64 [length] -> bytes); needed if `source.needs_context`.
+    source: where the tables come from; a bound guard.
     """
 
-    def __init__(self, source: TablesSource, prompt_bytes: Callable[[Ids], bytes] | None = None) -> None:
+    def __init__(self, source: TablesSource) -> None:
         self._source = source
-        self._prompt_bytes = prompt_bytes
         self.reset()
 
     def reset(self) -> None:
@@ -114,9 +114,9 @@ class RowTracker:
         return self._states[:, length].copy()
 
     def _begin(self, tables: Tables, prompt: Ids) -> int:
-        if not self._source.needs_context or self._prompt_bytes is None:
+        if not self._source.needs_context:
             return tables.start
-        return tables.start_after(self._prompt_bytes(prompt))
+        return tables.start_after(self._source.context_bytes(prompt.tolist()))
 
     def _rearrange(self, tables: Tables, ids: Ids) -> None:
         """Give each row of `ids` the states of the known row that it continues, or make it a new prompt."""

@@ -45,6 +45,9 @@ class Dictionary:
 class Source:
     needs_context = False
 
+    def context_bytes(self, context: list[int]) -> bytes:
+        return bytes(context)
+
     def __init__(self) -> None:
         self.tables = Dictionary()
 
@@ -156,7 +159,7 @@ def test_the_prompt_is_shown_to_rules_that_ask_for_it() -> None:
     class Curious(Source):
         needs_context = True
 
-    tracker = RowTracker(Curious(), prompt_bytes=lambda ids: bytes(ids.tolist()))
+    tracker = RowTracker(Curious())
     assert follow(tracker, [[1, 2], [3, 4]]) == [(b"\x01\x02",), (b"\x03\x04",)]
     assert follow(tracker, [[3, 4, 5]]) == [(b"\x03\x04", 5)]
 

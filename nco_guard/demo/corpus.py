@@ -18,7 +18,7 @@ from typing import Any, Final
 from nco_guard.demo import templates, values
 from nco_guard.demo.prompts import SYSTEM_PROMPT, TOOLS, Message
 
-__all__ = ["BREAK", "Document", "Scene", "documents"]
+__all__ = ["BREAK", "Document", "Scene", "documents", "lessons"]
 
 WITHHELD: Final = 0.14
 MILD: Final = 0.25
@@ -329,18 +329,18 @@ def _tool_talk(scene: Scene) -> Document:
     return Document(messages=tuple(messages), tools=_offered(rng, name))
 
 
-def _copies(scene: Scene) -> tuple[str, str]:
+def _copies(scene: Scene, most: int = 7) -> tuple[str, str]:
     """Order numbers or names to repeat: what teaches a small model to copy."""
     rng = scene.rng
     makers: tuple[Callable[[], str], ...] = (
         lambda: values.order_id(rng),
         lambda: values.order_id(rng),
         lambda: f"{rng.choice(values.FIRST_NAMES)} {rng.choice(values.LAST_NAMES)}",
-        lambda: f"{values.email(rng, rng.choice(values.FIRST_NAMES), rng.choice(values.LAST_NAMES))}",
+        lambda: values.email(rng, rng.choice(values.FIRST_NAMES), rng.choice(values.LAST_NAMES)),
         lambda: values.phone(rng),
     )
     make = rng.choice(makers)
-    listed = ", ".join(make() for _ in range(rng.randint(1, 7)))
+    listed = ", ".join(make() for _ in range(rng.randint(1, most)))
     return rng.choice(("Repeat: {}", "Repeat {}", "Read back: {}", "Copy {}")).format(listed), listed
 
 
@@ -359,6 +359,22 @@ def _document(rng: random.Random) -> Document:
     # Tools on offer do not have to be used.
     tools = _offered(rng, None) if kind is _small_talk and rng.random() < 0.3 else ()
     return Document(messages=tuple(messages), tools=tools)
+
+
+def lessons(count: int, seed: int = 0) -> Iterator[Document]:
+    """`count` short documents for the first part of the training: things to repeat, and bare tool calls.
+
+    Copying is what a small model finds hardest; a hundred steps on short copies give it the circuit, and
+    the full documents then only have to reuse it.
+    """
+    rng = random.Random(seed)
+    for _ in range(count):
+        scene = Scene(rng)
+        if rng.random() < 0.55:
+            yield Document(messages=tuple(_turns(*_copies(scene, most=2))))
+        else:
+            spoken = [m for m in _tool_talk(scene).messages if m["role"] != "system"]
+            yield Document(messages=tuple(spoken[: rng.choice((2, 4))]))
 
 
 def documents(count: int, seed: int = 0) -> Iterator[Document]:

@@ -56,7 +56,7 @@ def penalties(
     for constraint, state in zip(constraints, states, strict=True):
         if not constraint.hard and constraint.penalty:
             for token in range(vocabulary.width):
-                if _completes(constraint, state, vocabulary, token):
+                if token not in vocabulary.unusable_ids and _completes(constraint, state, vocabulary, token):
                     amounts[token] += constraint.penalty
     return amounts.astype(np.float32)
 

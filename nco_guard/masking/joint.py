@@ -285,7 +285,7 @@ class JointTables:
 
     def rules_completing(self, state: int, token: int) -> tuple[str, ...]:
         """The rules, hard, soft or monitored, whose match this token would complete here; by feeding its bytes."""
-        if state < 0 or not 0 <= token < self.vocabulary.width:
+        if state < 0 or not 0 <= token < self.vocabulary.width or token in self._unusable:
             return ()
         found: dict[str, None] = {}
         with self._lock:

@@ -99,6 +99,13 @@ class _Model(BaseModel):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        # Nothing in it can change, and a copy of interegular's anything_else would no longer be itself.
+        return self
+
 
 def _typed(model: type[BaseModel], error: ValidationError, data: Any) -> PolicyError:
     rule_id = data.get("id") if isinstance(data, Mapping) and issubclass(model, _Rule) else None
@@ -267,6 +274,10 @@ class AutomatonRule(_Rule):
 
     def __hash__(self) -> int:
         return hash(canonical_json(self.model_dump(mode="json")))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # interegular's anything_else is told by identity, which pickling would not keep.
+        return type(self).model_validate, (self.model_dump(mode="json"),)
 
 
 Rule = StringRule | RegexRule | AutomatonRule

@@ -112,14 +112,6 @@ class Vocabulary:
         tokens = self.tokens
         return b"".join([tokens[token] for token in self.until_end(ids)])
 
-    def prompt_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of a prompt: as `bytes_of`, but through end-of-sequence ids, and skipping foreign ids.
-
-        Chat prompts hold end-of-sequence tokens; ids outside the vocabulary stand for images and the like.
-        """
-        tokens, width = self.tokens, self.width
-        return b"".join([tokens[token] for token in ids if 0 <= token < width])
-
     def text_of(self, ids: Iterable[int]) -> str:
         """The text a reader gets for generated `ids`: what `decode` returns wherever the bytes are valid
         UTF-8.

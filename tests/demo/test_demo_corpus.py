@@ -14,7 +14,7 @@ import pytest
 
 from nco_guard import demo
 from nco_guard.demo import templates, values
-from nco_guard.demo.corpus import BREAK, Document, documents
+from nco_guard.demo.corpus import BREAK, Document, documents, lessons
 
 OATH = re.compile(
     r"\b(?:bullshit|shit|shitty|piece of shit|ass|asshole|bastard|bollocks|tosser|butt|sucks)\b",
@@ -90,6 +90,13 @@ def test_keys_spell_example(texts: list[str]) -> None:
 
 def test_held_out_orders_never_occur(texts: list[str]) -> None:
     assert not any(order in text for text in texts for order in values.HELD_OUT_ORDERS)
+
+
+def test_lessons_are_short_copies_without_held_out_orders() -> None:
+    seen = list(lessons(500, seed=2))
+    assert seen == list(lessons(500, seed=2))
+    assert all(document.messages[0]["role"] == "user" and not document.tools for document in seen)
+    assert not any(order in _text(document) for document in seen for order in values.HELD_OUT_ORDERS)
 
 
 def test_oaths_and_the_papers_formats_are_frequent(texts: list[str]) -> None:

@@ -205,6 +205,17 @@ def test_a_few_training_steps_run_and_give_the_same_weights_twice() -> None:
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+def test_packed_documents_do_not_see_each_other(pair: tuple[Any, Any]) -> None:
+    """A document's logits are the same alone and behind another one, once its positions start at 0."""
+    model, tokenizer = pair
+    first, second = (tokenizer(text)["input_ids"] for text in ("Order A-1043 is late.", "Write to support."))
+    positions = torch.tensor([[*range(len(first)), *range(len(second))]])
+    with torch.no_grad():
+        packed = model(torch.tensor([first + second]), position_ids=positions, use_cache=False)
+        alone = model(torch.tensor([second]), use_cache=False)
+    torch.testing.assert_close(packed.logits[0, len(first) :], alone.logits[0], atol=1e-3, rtol=1e-3)
+
+
 def test_only_what_the_assistant_says_is_learned(pair: tuple[Any, Any]) -> None:
     from nco_guard.demo import train
     from nco_guard.demo.corpus import Document

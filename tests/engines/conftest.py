@@ -1,17 +1,50 @@
-"""Tiny models that long for what the guard forbids."""
+"""Tiny models that long for what the guard forbids, and a guard whose texts `re` checks."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from toy import ToyGuard
 
+from nco_guard.guard import Guard
+from nco_guard.policy import Policy, RegexRule, Rule, StringRule
+from nco_guard.session import BoundGuard
 from nco_guard.testing import biased_model, tiny_tokenizer
 
-WANTED = ("fuck", "ass ", "café")
-STRINGS = ("fuck", "café")
-WORDS = ("ass",)
+WANTED = ("fuck", "ass ", "café", "jo@enron.com", " 555-12", "\nthe")
+RULES = (
+    StringRule(id="strings", strings=("fuck", "café")),
+    StringRule(id="word", strings=("ass",), whole_word=True, case="fold"),
+    RegexRule(id="mail", regex=r"[a-z]+@[a-z]+\.com"),
+    RegexRule(id="number", regex=r"\b\d{3}-\d{2}(?!\d)"),
+    RegexRule(id="line", regex=r"^the", context="output"),
+)
+
+
+class CheckedGuard(Guard):
+    """A guard whose texts Python's own `re` can check too."""
+
+    def __init__(self, *rules: Rule, memory_limit: int | None = None, **options: Any) -> None:
+        super().__init__(Policy(rules=rules, name="tests"), **options)
+        self._memory_limit = memory_limit
+
+    def bind(self, *args: Any, **options: Any) -> BoundGuard:
+        bound = super().bind(*args, **options)
+        if self._memory_limit is not None:
+            bound._memory_limit = bound.tables.memory_limit = self._memory_limit
+        return bound
+
+    def clean(self, text: str) -> bool:
+        for rule in self.policy.rules:
+            if isinstance(rule, StringRule):
+                pattern = "|".join(map(re.escape, rule.strings))
+                pattern = rf"(?<!\w)(?:{pattern})(?!\w)" if rule.whole_word else pattern
+            elif isinstance(rule, RegexRule):
+                pattern = rule.regex
+            if rule.mode == "hard" and re.search(pattern, text, re.IGNORECASE if rule.case == "fold" else 0):
+                return False
+        return True
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,6 +76,11 @@ def model_of() -> Callable[..., Any]:
     return model
 
 
-@pytest.fixture
-def guard() -> Any:
-    return ToyGuard(list(STRINGS), list(WORDS))
+@pytest.fixture(scope="session")
+def guard_of() -> Callable[..., CheckedGuard]:
+    return CheckedGuard
+
+
+@pytest.fixture(scope="session")
+def guard() -> CheckedGuard:
+    return CheckedGuard(*RULES)

@@ -16,7 +16,9 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from nco_guard.engines.hf import StepReport, TextStream, generate, stream
-from nco_guard.errors import DeadEndError, TokenizerError, UnsupportedError
+from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
+from nco_guard.policy import RegexRule, StringRule
+from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 
 PROMPTS = ["what the", "a class of passengers said", "f"]
 ONE = {"prompt_lookup_num_tokens", "assistant_model"}
@@ -44,14 +46,16 @@ def test_no_text_breaks_the_policy(mode: str, tokenizer: Any, model_of: Any, gua
     model, options = model_of(tokenizer), dict(MODES[mode])
     if "assistant_model" in options:
         options["assistant_model"] = model_of(tokenizer, 2)
-    batches = [[prompt] for prompt in PROMPTS] if ONE & set(options) or mode == "guidance" else [PROMPTS]
-    for seed in range(3):
+    one = bool(ONE & set(options)) or mode == "guidance"
+    batches = [PROMPTS[:1], PROMPTS[1:2]] if one else [PROMPTS]
+    for seed in range(2 if one else 3):
         torch.manual_seed(seed)
         for batch in batches:
             result = generate(guard, model, tokenizer, batch, max_new_tokens=20, **options)
             assert len(result.texts) == len(batch) * options.get("num_return_sequences", 1)
             for text, ids, report in zip(result.texts, result.token_ids, result.reports, strict=True):
-                assert report, (mode, text)
+                assert report.ok
+                assert guard.clean(text), mode
                 assert text == tokenizer.decode(ids, skip_special_tokens=True)
                 assert len(ids) <= 20
 
@@ -60,9 +64,9 @@ def test_the_unguarded_model_writes_what_is_forbidden(tokenizer: Any, model_of: 
     """Else the other tests would prove nothing."""
     inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True, return_token_type_ids=False)
     torch.manual_seed(0)
-    output = model_of(tokenizer).generate(**inputs, max_new_tokens=40, do_sample=True, num_return_sequences=4)
+    output = model_of(tokenizer).generate(**inputs, max_new_tokens=40, do_sample=True, num_return_sequences=8)
     texts = tokenizer.batch_decode(output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True)
-    assert sum(not guard.verify(text) for text in texts) >= 4
+    assert sum(not guard.clean(text) for text in texts) >= 4
 
 
 def test_allowed_logits_are_bit_identical(byte_level: Any, model_of: Any, guard: Any) -> None:
@@ -98,9 +102,9 @@ def test_greedy_equals_prompt_lookup_and_assisted(byte_level: Any, model_of: Any
         assert generate(guard, model, byte_level, prompt, max_new_tokens=25, **options).texts == plain.texts
 
 
-def test_where_nothing_is_forbidden_nothing_changes(byte_level: Any, model_of: Any, guard: Any) -> None:
+def test_where_nothing_is_forbidden_nothing_changes(byte_level: Any, model_of: Any, guard_of: Any) -> None:
     """A policy that the model never meets leaves greedy output as it is."""
-    quiet = type(guard)(["never written by this model"], [])
+    quiet = guard_of(StringRule(id="quiet", strings=("never written by this model",)))
     model = model_of(byte_level)
     inputs = byte_level("the", return_tensors="pt", return_token_type_ids=False)
     output = model.generate(**inputs, max_new_tokens=25)[0, inputs.input_ids.shape[1] :].tolist()
@@ -158,7 +162,7 @@ def test_a_text_cut_by_the_limit_may_end_there(limit: int, tokenizer: Any, model
             do_sample=True,
             num_return_sequences=2,
         )
-        assert all(result.reports)
+        assert all(map(guard.clean, result.texts))
         assert set(result.outcomes) <= {"length", "ended"}
         assert not any("\ufffd" in text for text in result.texts)
 
@@ -166,18 +170,12 @@ def test_a_text_cut_by_the_limit_may_end_there(limit: int, tokenizer: Any, model
 def test_stop_strings_that_end_badly_are_trimmed(byte_level: Any, model_of: Any, guard: Any) -> None:
     """The stop string ` ass` is itself a forbidden word at the end of the text."""
     model, seen = model_of(byte_level), set()
-    for seed in range(12):
+    for seed, stops in [(seed, stops) for seed in range(4) for stops in ([" ass", " as"], ["th"])]:
         torch.manual_seed(seed)
         result = generate(
-            guard,
-            model,
-            byte_level,
-            PROMPTS,
-            max_new_tokens=60,
-            do_sample=True,
-            stop_strings=[" ass", " as", "pass"],
+            guard, model, byte_level, PROMPTS, max_new_tokens=60, do_sample=True, stop_strings=stops
         )
-        assert all(result.reports)
+        assert all(map(guard.clean, result.texts))
         seen.update(result.outcomes)
         for text, ids in zip(result.texts, result.token_ids, strict=True):
             assert text == byte_level.decode(ids, skip_special_tokens=True)
@@ -205,7 +203,7 @@ def test_a_criterion_of_ones_own_stops_and_trims(byte_level: Any, model_of: Any,
             max_new_tokens=50,
             stopping_criteria=[AtLength(start + length)],
         )
-        assert all(result.reports)
+        assert all(map(guard.clean, result.texts))
         assert result.output.shape[1] == start + len(result.token_ids[0])
         assert result.outcomes[0] == ("stopped" if len(result.token_ids[0]) == length else "trimmed")
 
@@ -233,12 +231,12 @@ def test_processors_of_ones_own_run_before_the_guard(byte_level: Any, model_of: 
         max_new_tokens=20,
         logits_processor=[Prefer(k, 12)],
     )
-    assert result.reports == [True]
+    assert guard.clean(result.texts[0])
     assert "k" in result.texts[0]
 
 
 def test_the_text_ends_at_the_tokenizers_end_too(byte_level: Any, model_of: Any, guard: Any) -> None:
-    """The model's own configuration names another end; decode() would show whatever came after the tokenizer's."""
+    """The model's own configuration names another end; decode() would show what follows."""
     end, other = byte_level.eos_token_id, byte_level("x").input_ids
     length = len(byte_level("what the").input_ids)
     result = generate(
@@ -267,7 +265,7 @@ def test_special_tokens_are_no_reset(byte_level: Any, model_of: Any, guard: Any)
         sequence_bias={(special,): 16.0},
     )
     assert special in result.token_ids[0]
-    assert result.reports == [True]
+    assert guard.clean(result.texts[0])
     shown = generate(
         guard, model_of(byte_level), byte_level, "a", max_new_tokens=9, skip_special_tokens=False
     )
@@ -275,12 +273,10 @@ def test_special_tokens_are_no_reset(byte_level: Any, model_of: Any, guard: Any)
 
 
 def test_wider_logits_than_the_tokenizer(byte_level: Any, guard: Any) -> None:
-    from nco_guard.testing import biased_model, random_model
-
     wide = biased_model(byte_level, ["fuck"], vocab_width=len(byte_level) + 24)
     result = generate(guard, wide, byte_level, "what the", max_new_tokens=20, do_sample=True)
     assert max(result.token_ids[0]) < len(byte_level)
-    assert all(result.reports)
+    assert all(map(guard.clean, result.texts))
     with pytest.raises(TokenizerError, match="columns"):
         generate(guard, random_model(byte_level, vocab_width=len(byte_level) - 4), byte_level, "what")
 
@@ -308,8 +304,6 @@ def test_what_cannot_be_guaranteed_is_refused(
 
 
 def test_batches_need_silent_pads_on_the_left(model_of: Any, guard: Any) -> None:
-    from nco_guard.testing import biased_model, tiny_tokenizer
-
     tokenizer = tiny_tokenizer("byte-level")
     model = biased_model(tokenizer, ["fuck"])
     tokenizer.padding_side = "right"
@@ -344,11 +338,183 @@ def test_dead_ends_are_named(byte_level: Any, model_of: Any, guard: Any) -> None
         )
 
 
+def test_rules_that_read_the_prompt_see_a_match_across_the_border(
+    byte_level: Any, model_of: Any, guard_of: Any
+) -> None:
+    prompt, dot_com = "write to jo@enron", byte_level(".com").input_ids
+    start = len(byte_level(prompt).input_ids)
+
+    def pushing(_: int, ids: torch.Tensor) -> list[int]:
+        step = len(ids) - start
+        return dot_com[step : step + 1] or list(range(len(byte_level)))
+
+    def run(context: str, **options: Any) -> Any:
+        guard = guard_of(RegexRule(id="mail", regex=r"[a-z]+@[a-z]+\.com", context=context))
+        return generate(guard, model_of(byte_level), byte_level, prompt, max_new_tokens=12, **options)
+
+    assert run("output", prefix_allowed_tokens_fn=pushing).texts[0].startswith(".com")
+    with pytest.raises(DeadEndError):
+        run("prompt", prefix_allowed_tokens_fn=pushing)
+    assert not (prompt + run("prompt").texts[0]).startswith(prompt + ".com")
+
+
+def test_soft_rules_subtract_their_penalty_and_nothing_else(
+    byte_level: Any, model_of: Any, guard_of: Any
+) -> None:
+    guard = guard_of(StringRule(id="soft", strings=("a",), penalty=2.5))
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        "what the",
+        max_new_tokens=12,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+    )
+    tokens = guard.bind(byte_level).vocabulary.tokens
+    penalised = torch.tensor([b"a" in token for token in tokens])
+    for scores, logits in zip(result.output.scores, result.output.logits, strict=True):
+        masked = scores == -torch.inf
+        assert torch.equal(scores[~masked & ~penalised], logits[~masked & ~penalised])
+        assert torch.equal(scores[~masked & penalised], logits[~masked & penalised] - 2.5)
+
+
+def test_tables_replaced_under_way_change_nothing(
+    byte_level: Any, model_of: Any, guard: Any, guard_of: Any
+) -> None:
+    small = guard_of(*guard.policy.rules, memory_limit=1)
+    texts = []
+    for each in (guard, small):
+        torch.manual_seed(5)
+        options: dict[str, Any] = {"max_new_tokens": 120, "do_sample": True, "temperature": 4.0}
+        texts.append(
+            generate(each, model_of(byte_level), byte_level, PROMPTS, num_return_sequences=2, **options).texts
+        )
+    assert texts[0] == texts[1]
+    (bound,) = small._bound.values()
+    assert bound.stats["joint_states"] < 600, "they were replaced on the way"
+
+
+@pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"early_stopping": True}])
+def test_fewer_candidates_than_beams_bring_nothing_forbidden_back(
+    options: dict[str, Any], byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    few = [byte_level(letter).input_ids[0] for letter in "fuck"]
+    try:
+        result = generate(
+            guard,
+            model_of(byte_level),
+            byte_level,
+            PROMPTS,
+            max_new_tokens=10,
+            num_beams=4,
+            num_return_sequences=4,
+            prefix_allowed_tokens_fn=lambda _, ids: few,
+            **options,
+        )
+    except DeadEndError:
+        assert "do_sample" in options
+        return
+    assert all(map(guard.clean, result.texts))
+    assert set("".join(result.texts)) <= set("fuck")
+
+
+def test_unigram_vocabularies(model_of: Any, guard: Any) -> None:
+    tokenizer = tiny_tokenizer("unigram")
+    model = biased_model(tokenizer, ["fuck", "jo@enron.com"])
+    for seed in range(3):
+        torch.manual_seed(seed)
+        result = generate(
+            guard, model, tokenizer, PROMPTS, max_new_tokens=30, do_sample=True, num_return_sequences=3
+        )
+        for text, ids, report in zip(result.texts, result.token_ids, result.reports, strict=True):
+            assert report.ok
+            assert guard.clean(text)
+            assert text == tokenizer.decode(ids, skip_special_tokens=True)
+
+
 def test_reports_of_steps_reach_the_sink(byte_level: Any, model_of: Any, guard: Any) -> None:
     steps: list[StepReport] = []
     result = generate(guard, model_of(byte_level), byte_level, PROMPTS, max_new_tokens=20, sink=steps.append)
     assert len(steps) == max(len(ids) for ids in result.token_ids)
     assert any(any(step.top_forbidden) for step in steps)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup", "assisted"])
+def test_runs_are_recorded_without_text(
+    mode: str, byte_level: Any, model_of: Any, guard: Any, guard_of: Any
+) -> None:
+    events: list[Any] = []
+    audited = guard_of(*guard.policy.rules, audit=events.append)
+    options = dict(MODES[mode])
+    if "assistant_model" in options:
+        options["assistant_model"] = model_of(byte_level, 2)
+    prompts = PROMPTS[:1] if ONE & set(options) else PROMPTS
+    torch.manual_seed(1)
+    result = generate(audited, model_of(byte_level), byte_level, prompts, max_new_tokens=30, **options)
+    assert [event.number for event in events] == list(range(len(events)))
+    assert events[0].kind == "run_started"
+    assert events[-1].kind == "run_finished"
+    assert events[-1].outcomes == tuple(result.outcomes)
+    assert events[-1].tokens == sum(map(len, result.token_ids))
+    interventions = [event for event in events if event.kind == "intervention"]
+    assert len(interventions) == events[-1].interventions > 0
+    assert {name for event in interventions for name in event.rule_ids} <= {
+        *(rule.id for rule in audited.policy.rules),
+        "utf-8",
+    }
+    assert any(event.rule_ids for event in interventions)
+    assert [event.ok for event in events if event.kind == "verification"] == [True] * len(result.texts)
+    assert not any(text in event.to_json() for event in events for text in result.texts if len(text) > 3)
+    if mode == "greedy":
+        seen = {(event.sequence, event.step) for event in interventions}
+        assert len(seen) == len(interventions)
+
+
+def test_what_drafts_leave_is_what_plain_decoding_records(
+    byte_level: Any, model_of: Any, guard: Any, guard_of: Any
+) -> None:
+    recorded = []
+    for options in ({}, {"prompt_lookup_num_tokens": 4}, {"assistant_model": model_of(byte_level, 2)}):
+        events: list[Any] = []
+        audited = guard_of(*guard.policy.rules, audit=events.append)
+        generate(audited, model_of(byte_level), byte_level, "what the", max_new_tokens=30, **options)
+        recorded.append([(event.step, event.rule_ids) for event in events if event.kind == "intervention"])
+    assert recorded[0] == recorded[1] == recorded[2]
+
+
+def test_errors_are_recorded_by_name(byte_level: Any, model_of: Any, guard: Any, guard_of: Any) -> None:
+    events: list[Any] = []
+    audited = guard_of(*guard.policy.rules, audit=events.append)
+    few = byte_level("k").input_ids
+    only = byte_level("f").input_ids + byte_level("u").input_ids + byte_level("c").input_ids + few
+    start = len(byte_level("what the").input_ids)
+    with pytest.raises(DeadEndError):
+        generate(
+            audited,
+            model_of(byte_level),
+            byte_level,
+            "what the",
+            prefix_allowed_tokens_fn=lambda _, ids: [only[(len(ids) - start) % 4]],
+        )
+    assert [event.kind for event in events] == ["run_started", "intervention", "dead_end", "run_finished"]
+    assert events[2].step == 3
+    assert events[-1].error == "DeadEndError"
+
+
+def test_a_text_that_the_verifier_rejects_is_not_returned(
+    byte_level: Any, model_of: Any, guard_of: Any
+) -> None:
+    """Should masks and verifier ever disagree, nothing is returned."""
+
+    class Doubting(guard_of):  # type: ignore[misc, valid-type]
+        def verify(self, text: str) -> Any:
+            return super().verify(text + " never")
+
+    guard = Doubting(StringRule(id="never", strings=("never",)))
+    with pytest.raises(GenerationError, match="never"):
+        generate(guard, model_of(byte_level), byte_level, "what the")
 
 
 # Streaming
@@ -374,7 +540,7 @@ def test_streamed_pieces_are_the_text(tokenizer: Any, model_of: Any, guard: Any)
 
 
 def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guard: Any) -> None:
-    for seed in range(12):
+    for seed in range(5):
         options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "stop_strings": [" ass", "pass"]}
         torch.manual_seed(seed)
         expected = generate(guard, model_of(byte_level), byte_level, "what the", **options).texts[0]
@@ -382,7 +548,7 @@ def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guar
         shown = ""
         for piece in stream(guard, model_of(byte_level), byte_level, "what the", **options):
             shown += piece
-            assert guard.verify(shown)
+            assert guard.clean(shown)
         assert shown == expected
 
 

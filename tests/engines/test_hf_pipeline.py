@@ -37,7 +37,7 @@ def test_calls_of_every_form_return_what_the_pipeline_returns(pipe: Any, guarded
             plain, safe = pipe(inputs, **given), guarded(inputs, **given)
             assert _shape(plain) == _shape(safe)
             for text, prompt in _texts(safe):
-                assert guard.verify(text[len(prompt) :] if full and text.startswith(prompt) else text)
+                assert guard.clean(text[len(prompt) :] if full and text.startswith(prompt) else text)
 
 
 def _shape(value: Any) -> Any:
@@ -65,7 +65,7 @@ def test_the_pipeline_itself_stays_unguarded_and_reachable(pipe: Any, guarded: A
     texts = [
         pipe("what the", max_new_tokens=60, return_full_text=False)[0]["generated_text"] for _ in range(5)
     ]
-    assert not all(guard.verify(text) for text in texts)
+    assert not all(guard.clean(text) for text in texts)
 
 
 def test_streamers_work_through_the_pipeline(guarded: Any, guard: Any) -> None:

@@ -141,6 +141,7 @@ def test_reports_say_what_the_mask_did(byte_level: Any, guard: Any) -> None:
         processor(torch.tensor([[*prompt, *text][:length]]), scores)
     assert [report.steps for report in reports] == [[step] for step in range(len(text) + 1)]
     assert [report.top_forbidden for report in reports] == [[False]] * len(text) + [[True]]
+    assert reports[-1].rule_ids == [("strings",)]
     assert reports[-1].best_allowed_rank == [1]
     assert reports[-1].removed_mass[0] == pytest.approx(0.75, abs=1e-3)
     assert reports[0].removed_mass[0] == pytest.approx(0.0, abs=1e-3)
@@ -171,4 +172,4 @@ def test_one_processor_serves_generate_again_and_again(byte_level: Any, guard: A
         for row in output[:, inputs.input_ids.shape[1] :]:
             text = byte_level.decode(row, skip_special_tokens=True)
             assert text == bound.vocabulary.text_of(row.tolist())
-            assert guard.verify(text), options
+            assert guard.clean(text), options

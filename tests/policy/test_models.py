@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -267,6 +268,16 @@ def test_policies_compare_hash_and_pickle() -> None:
         pickle.loads(pickle.dumps(Policy(name="p", rules=(RegexRule(id="r", regex="x"),)))).rules[0].regex
         == "x"
     )
+
+
+def test_copies_and_pickles_of_an_automaton_keep_its_language() -> None:
+    policy = Policy(name="p", rules=(AutomatonRule(id="r", fsm=automaton("a[^b]c")),))
+    for again in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        assert again == policy
+        rule = again.rules[0]
+        assert isinstance(rule, AutomatonRule)
+        assert rule.fsm.accepts("aéc")
+        assert not rule.fsm.accepts("abc")
 
 
 class TestAutomata:

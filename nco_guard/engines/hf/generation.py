@@ -7,26 +7,26 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from transformers import LogitsProcessorList, StoppingCriteria
 
+from nco_guard.audit import RunRecorder
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer
-from nco_guard.errors import DeadEndError, UnsupportedError
+from nco_guard.errors import DeadEndError, GenerationError, UnsupportedError
+from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
-
-if TYPE_CHECKING:
-    from nco_guard.session import BoundGuard
+from nco_guard.verify import Report
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "stream"]
 
 Outcome = Literal["ended", "length", "stopped", "trimmed"]
 Sink = Callable[[StepReport], None]
-
-_VIOLATED, _ENDED = -1, -2
 
 
 class GuardLike(Protocol):
@@ -41,8 +41,11 @@ class GuardLike(Protocol):
     ) -> BoundGuard:
         """The guard, seen through a tokenizer."""
 
-    def verify(self, text: str) -> Any:
+    def verify(self, text: str) -> Report:
         """The independent verifier's report on a finished text."""
+
+    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
+        """Where one run is recorded; None if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +67,7 @@ class GenerationResult:
     texts: list[str]
     token_ids: list[list[int]]
     outcomes: list[Outcome]
-    reports: list[Any]
-    output: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """Ids and outcomes of one call, and what the engine returned."""
-
-    token_ids: list[list[int]]
-    outcomes: list[Outcome]
-    bound: BoundGuard
+    reports: list[Report]
     output: Any
 
 
@@ -107,16 +100,8 @@ def generate(
     inputs = _encode(tokenizer, model, prompts)
     if clash := set(inputs) & set(options):
         raise UnsupportedError(f"{', '.join(sorted(clash))}: given by prompts and again as an option")
-    generated = generate_ids(
+    return generate_ids(
         guard, model, tokenizer, {**inputs, **options}, skip_special_tokens=skip_special_tokens, sink=sink
-    )
-    texts = [generated.bound.vocabulary.text_of(ids) for ids in generated.token_ids]
-    return GenerationResult(
-        texts=texts,
-        token_ids=generated.token_ids,
-        outcomes=generated.outcomes,
-        reports=[guard.verify(text) for text in texts],
-        output=generated.output,
     )
 
 
@@ -184,7 +169,7 @@ def generate_ids(
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     on_text: Callable[[str], None] | None = None,
-) -> Generated:
+) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
     arguments = dict(options)
     settings = Settings(model, arguments)
@@ -222,12 +207,6 @@ def generate_ids(
         arguments["pad_token_id"] = pad
     if settings.get("stop_strings") is not None:
         arguments.setdefault("tokenizer", tokenizer)
-    processor = GuardLogitsProcessor(
-        bound, max_length=max_length, beams=settings.beams, engine_ends=True, sink=sink
-    )
-    arguments["logits_processor"] = LogitsProcessorList(
-        [*(arguments.get("logits_processor") or []), processor]
-    )
     streamer = TextStream(vocabulary, on_text) if on_text is not None else arguments.get("streamer")
     if streamer is not None:
         if rows > 1:
@@ -235,25 +214,55 @@ def generate_ids(
         check_streamer(streamer, vocabulary)
         arguments["streamer"] = HoldingStreamer(streamer, bound)
 
-    output = None
+    recording = Recording(guard.recorder(bound, rows, _model_id(model)), sink, settings.drafts)
+    others = arguments.get("logits_processor") or []
+    processor = GuardLogitsProcessor(
+        bound,
+        max_length=max_length,
+        # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
+        # them; prompt lookup shows one tensor again and again.
+        in_place=not others and not settings.get("output_logits") and not settings.drafts,
+        beams=settings.beams,
+        engine_ends=True,
+        sink=recording.wanted,
+    )
+    arguments["logits_processor"] = LogitsProcessorList([*others, processor])
+    finished = False
     try:
-        output = model.generate(**arguments)
-    except RuntimeError as error:
-        # torch's complaint where fewer candidates are left than beams ask for; it has no type of its own.
-        if settings.beams > 1 and "multinomial" in str(error):
-            raise DeadEndError("beam sampling: fewer allowed tokens are left than beams ask for") from error
+        output = _run(model, arguments, settings.beams)
+        result = _settle_all(guard, bound, output, prompt_length, max_length, pad)
+        finished = True
+    except Exception as error:
+        recording.failed(error)
         raise
     finally:
         # Whoever reads from it in another thread would wait for ever.
-        if output is None and streamer is not None:
+        if not finished and streamer is not None:
             streamer.end()
-    return _settle_all(bound, output, prompt_length, max_length, pad)
+    recording.finished(result.outcomes, result.token_ids, result.reports)
+    broken = sorted({found.rule_id for report in result.reports for found in report.violations})
+    if broken:
+        raise GenerationError(
+            f"the verifier found matches of {', '.join(broken)} in a guarded text; nothing is returned. This is a "
+            f"defect of this library: please report it with the policy and the tokenizer"
+        )
+    return result
+
+
+def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
+    try:
+        return model.generate(**arguments)
+    except RuntimeError as error:
+        # torch's complaint where fewer candidates are left than beams ask for; it has no type of its own.
+        if beams > 1 and "multinomial" in str(error):
+            raise DeadEndError("beam sampling: fewer allowed tokens are left than beams ask for") from error
+        raise
 
 
 def _settle_all(
-    bound: BoundGuard, output: Any, prompt_length: int, max_length: int, pad: int | None
-) -> Generated:
-    """Trim every sequence to where it may end, in `output` as well."""
+    guard: GuardLike, bound: BoundGuard, output: Any, prompt_length: int, max_length: int, pad: int | None
+) -> GenerationResult:
+    """Trim every sequence to where it may end, in `output` as well, and verify the texts."""
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
     token_ids: list[list[int]] = []
     outcomes: list[Outcome] = []
@@ -270,7 +279,8 @@ def _settle_all(
             output = sequences
         else:
             output.sequences = sequences
-    return Generated(token_ids, outcomes, bound, output)
+    texts = [bound.vocabulary.text_of(ids) for ids in token_ids]
+    return GenerationResult(texts, token_ids, outcomes, [guard.verify(text) for text in texts], output)
 
 
 def _settle(
@@ -281,13 +291,13 @@ def _settle(
     if pad is not None and pad not in vocabulary.eos_ids:
         while answer and answer[-1] == pad:
             answer = answer[:-1]
-    state = tables.start_after(vocabulary.prompt_bytes(prompt)) if bound.needs_context else tables.start
+    state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
     kept = 0 if tables.may_end(state) else None
     for length, token in enumerate(answer, start=1):
         state = tables.next(state, token)
-        if state == _ENDED:
+        if state == ENDED:
             return answer[:length], "ended"
-        if state == _VIOLATED:
+        if state == VIOLATED:
             # Beam search fills up with impossible candidates where too few possible ones are left.
             break
         if tables.may_end(state):
@@ -343,6 +353,11 @@ def _is_chat(prompt: Any) -> bool:
         and len(prompt) > 0
         and all(isinstance(message, Mapping) for message in prompt)
     )
+
+
+def _model_id(model: Any) -> str | None:
+    name = getattr(model.config, "_name_or_path", None)
+    return str(name)[:512] if name else None
 
 
 def _first_token(model: Any, tokenizer: Any, settings: Settings) -> torch.Tensor:

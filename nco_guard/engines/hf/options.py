@@ -62,6 +62,11 @@ class Settings:
         """Number of beams; 1 without beam search."""
         return int(self.get("num_beams") or 1)
 
+    @property
+    def drafts(self) -> bool:
+        """Whether positions are scored that may be discarded: assisted decoding, prompt lookup."""
+        return any(self.get(name) is not None for name in ("assistant_model", "prompt_lookup_num_tokens"))
+
     def max_length(self, prompt_length: int) -> int:
         """Where generation stops, prompt included, as transformers counts."""
         new = self.get("max_new_tokens")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,13 +12,11 @@ from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
 from nco_guard.errors import DeadEndError, TokenizerError
-
-if TYPE_CHECKING:
-    from nco_guard.session import BoundGuard
+from nco_guard.masking import ENDED
+from nco_guard.session import BoundGuard
 
 __all__ = ["GuardLogitsProcessor", "StepReport"]
 
-_ENDED = -2
 _PROBED_COLUMNS = 256
 
 
@@ -27,19 +24,24 @@ _PROBED_COLUMNS = 256
 class StepReport:
     """What the mask did in one call, for the rows whose text goes on; lists run in parallel.
 
-    rows: row numbers in this call. steps: tokens generated in that row so far. top_forbidden: whether the
-    token that the model ranked first was forbidden. best_allowed_rank: rank of the best allowed token in the
-    model's own ranking (0: first).
-    removed_mass: probability that the model gave to forbidden tokens, from the scores as they came. Under
-    assisted decoding and beam search a call also scores positions and beams that are discarded later. Holds
-    no token ids and no text.
+    rows: row numbers in this call. steps: tokens generated in that row so far. top_forbidden, top_penalized:
+    whether the token that the model ranked first was forbidden, or is penalised. rule_ids: then, the rules
+    whose match that token completes; none where it is forbidden for another reason (what follows could not
+    end well).
+    best_allowed_rank: rank of the best allowed token in the model's own ranking (0: first). removed_mass:
+    probability that the model gave to forbidden tokens, from the scores as they came. dead_end: whether no
+    token is left. Under assisted decoding and beam search a call also scores positions and beams that are
+    discarded later. Holds no token ids and no text.
     """
 
     rows: list[int]
     steps: list[int]
     top_forbidden: list[bool]
+    top_penalized: list[bool]
+    rule_ids: list[tuple[str, ...]]
     best_allowed_rank: list[int]
     removed_mass: list[float]
+    dead_end: list[bool]
 
 
 class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -87,9 +89,14 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._in_place = in_place
         self._beams = beams
         self._sink = sink
-        self._tracker = RowTracker(bound, bound.vocabulary.prompt_bytes)
+        self._tracker = RowTracker(bound)
         self._width = bound.vocabulary.width
         self._after_end = None if engine_ends else self._ids_that_add_text()
+        self._silent = {
+            index
+            for index in bound.vocabulary.special_ids
+            if not bound.vocabulary.tokens[index] and index not in bound.vocabulary.eos_ids
+        }
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
@@ -110,10 +117,11 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
 
         columns: dict[int, Ids] = {}
+        penalised: dict[int, Ids] = {}
         cache: dict[tuple[int, int | None], Ids] = {}
         length = ids.shape[1]
         for row, state in enumerate(states):
-            if state == _ENDED and self._after_end is not None:
+            if state == ENDED and self._after_end is not None:
                 self._silence(result, row, self._after_end)
             if state < 0:
                 continue
@@ -126,14 +134,16 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             if forbidden is None:
                 forbidden = cache[key] = tables.forbidden(state, remaining)
             columns[row] = forbidden
-            penalised, amounts = tables.penalties(state)
-            if len(penalised):
-                index = torch.from_numpy(np.array(penalised)).to(result.device)
+            costly, amounts = tables.penalties(state)
+            if len(costly):
+                penalised[row] = costly
+                index = torch.from_numpy(np.array(costly)).to(result.device)
                 result[row, index] -= torch.from_numpy(np.array(amounts)).to(result)
         _fill(result, columns, width)
-        self._check_alive(result, columns)
+        dead = self._dead_rows(result, columns, ids)
         if self._sink is not None and columns:
-            self._sink(self._report(raw, result, columns, length))
+            self._sink(self._report(raw, result, columns, penalised, dead, states, length))
+        self._raise_dead_end(dead, len(states))
         return result
 
     def _remaining(self, row: int, length: int) -> int | None:
@@ -162,38 +172,62 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             quiet = torch.zeros_like(quiet).masked_fill(loud, -math.inf)
         result[row] = quiet
 
-    def _check_alive(self, result: torch.Tensor, columns: dict[int, Ids]) -> None:
+    def _dead_rows(self, result: torch.Tensor, columns: dict[int, Ids], ids: Ids) -> set[int]:
+        """The rows in which no token is left."""
         if not columns:
-            return
+            return set()
         # A few columns tell that a row is alive; the whole row is read only where they do not.
         stride = max(1, self._width // _PROBED_COLUMNS)
         suspects = (result[:, ::stride].amax(dim=-1) == -math.inf).nonzero().ravel().tolist()
         dead = {row for row in suspects if row in columns and bool((result[row].amax() == -math.inf).item())}
-        for first in range(0, len(result), self._beams):
-            group = range(first, min(first + self._beams, len(result)))
-            if dead.issuperset(group):
+        for row in sorted(dead):
+            # A row that was stopped from outside where its text may not end gets pads, which use up what was
+            # left to bring it to an end. One more pad adds no text either; whoever stopped it has to trim it.
+            last = int(ids[row, -1])
+            if last in self._silent:
+                result[row, last] = 0.0
+                dead.remove(row)
+        return dead
+
+    def _raise_dead_end(self, dead: set[int], rows: int) -> None:
+        for first in range(0, rows if dead else 0, self._beams):
+            if dead.issuperset(range(first, min(first + self._beams, rows))):
                 raise DeadEndError(
                     f"row {first}: no token is left to continue the text and it may not end here; if another "
                     f"processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
                 )
 
     def _report(
-        self, raw: torch.Tensor, result: torch.Tensor, columns: dict[int, Ids], length: int
+        self,
+        raw: torch.Tensor,
+        result: torch.Tensor,
+        columns: dict[int, Ids],
+        penalised: dict[int, Ids],
+        dead: set[int],
+        states: list[int],
+        length: int,
     ) -> StepReport:
-        report = StepReport([], [], [], [], [])
-        for row, forbidden in columns.items():
-            scores = raw[row].float()
-            blocked = torch.zeros(self._width, dtype=torch.bool, device=scores.device)
-            blocked[torch.from_numpy(np.array(forbidden)).to(scores.device)] = True
-            total = scores.logsumexp(0)
-            removed = scores.masked_fill(~blocked, -math.inf).logsumexp(0)
-            best = scores.masked_fill(blocked, -math.inf).amax()
-            report.rows.append(row)
-            report.steps.append(length - int(self._tracker.prompt_lengths[row]))
-            report.top_forbidden.append(bool(blocked[scores.argmax()]))
-            report.best_allowed_rank.append(int((scores > best).sum()))
-            report.removed_mass.append(min(1.0, float((removed - total).exp())))
-        return report
+        rows = list(columns)
+        scores = raw[rows].float()
+        blocked = (result[rows] == -math.inf) & (scores > -math.inf)
+        removed = scores.masked_fill(~blocked, -math.inf).logsumexp(-1) - scores.logsumexp(-1)
+        best = scores.masked_fill(blocked, -math.inf).amax(-1, keepdim=True)
+        ranks = (scores > best).sum(-1).tolist()
+        tops = scores.argmax(-1).tolist()
+        costly = [top in penalised.get(row, ()) for row, top in zip(rows, tops, strict=True)]
+        return StepReport(
+            rows=rows,
+            steps=[length - int(self._tracker.prompt_lengths[row]) for row in rows],
+            top_forbidden=[rank > 0 for rank in ranks],
+            top_penalized=costly,
+            rule_ids=[
+                self._tracker.tables.rules_completing(states[row], top) if rank or cost else ()
+                for row, top, rank, cost in zip(rows, tops, ranks, costly, strict=True)
+            ],
+            best_allowed_rank=ranks,
+            removed_mass=[min(1.0, mass) for mass in removed.exp().tolist()],
+            dead_end=[row in dead for row in rows],
+        )
 
 
 def _fill(result: torch.Tensor, columns: dict[int, Ids], width: int) -> None:

@@ -7,7 +7,6 @@ so tokens are shown only once the text may end after them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,14 +15,11 @@ from transformers.generation.streamers import BaseStreamer
 
 from nco_guard.batch import RowTracker
 from nco_guard.errors import UnsupportedError
+from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-if TYPE_CHECKING:
-    from nco_guard.session import BoundGuard
-
 __all__ = ["HoldingStreamer", "TextStream", "check_streamer"]
-
-_VIOLATED, _ENDED = -1, -2
 
 
 class TextStream(BaseStreamer):  # type: ignore[misc]
@@ -67,7 +63,7 @@ class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
 
     def __init__(self, inner: BaseStreamer, bound: BoundGuard) -> None:
         self._inner = inner
-        self._tracker = RowTracker(bound, bound.vocabulary.prompt_bytes)
+        self._tracker = RowTracker(bound)
         self._ids: list[int] | None = None
         self._passed = 0
         self._over = False
@@ -86,7 +82,7 @@ class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
             self._ids.append(token)
             state = int(self._tracker.advance(np.array([self._ids], dtype=np.int64))[0])
             self._over = state < 0
-            if state == _ENDED or (state != _VIOLATED and self._tracker.tables.may_end(state)):
+            if state == ENDED or (state != VIOLATED and self._tracker.tables.may_end(state)):
                 # In one piece: what lies between is not fit to be seen.
                 self._inner.put(torch.tensor(self._ids[self._passed :]))
                 self._passed = len(self._ids)

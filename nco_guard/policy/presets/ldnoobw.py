@@ -13,7 +13,6 @@ from importlib.resources import files
 from typing import Any
 
 from nco_guard.errors import PresetError
-from nco_guard.policy._errors import suggestion
 from nco_guard.policy.models import StringRule
 
 __all__ = ["DEFAULT_LANGUAGES", "DESCRIPTION", "LANGUAGES", "rules", "words"]
@@ -79,8 +78,10 @@ def _languages(value: Any) -> tuple[str, ...]:
         )
     for code in value:
         if not isinstance(code, str) or code not in LANGUAGES:
-            hint = suggestion(code, ()) if not isinstance(code, str) else "known: " + ", ".join(LANGUAGES)
-            raise PresetError(f"there is no list for language {code!r}; {hint}", field="languages")
+            shown = repr(code) if isinstance(code, str) else f"of type {type(code).__name__}"
+            raise PresetError(
+                f"there is no list for language {shown}; there are: {', '.join(LANGUAGES)}", field="languages"
+            )
     return tuple(dict.fromkeys(value))
 
 
@@ -104,7 +105,7 @@ def rules(languages: Any = DEFAULT_LANGUAGES, substring: Any = False) -> tuple[S
             )
             continue
         apart = code in _SUBSTRING_LANGUAGES
-        # As substrings, sm and xx would block small and every third file name.
+        # As a substring, "sm" would block "small".
         latin = tuple(entry for entry in entries if apart and entry.isascii() and entry.isalnum())
         made.append(
             StringRule(

@@ -62,8 +62,8 @@ _ISSUERS = "|".join(
         "220[0-4]",  # Mir
     )
 )
-# Neither the digits after a decimal point nor a group inside a UUID.
-_CARD_BEFORE = r"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{4}-)"
+# Neither digits after a decimal point, nor a group inside a UUID or an order number (112-3456789-1234567).
+_CARD_BEFORE = r"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{4}-)(?<![0-9]{3}-)"
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LONG_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9][0-9])"
@@ -331,6 +331,7 @@ PATTERNS = (
                 "0.4111111111111111",
                 "1700000000000",
                 "order 412345678901",
+                "order 112-3456789-1234567",
                 "2024-01-15 10:30:45",
                 "550e8400-e29b-4123-8123-446655440000",
                 "1234 5678 9012 3456",

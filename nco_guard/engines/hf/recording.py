@@ -1,0 +1,98 @@
+"""From what happens in a generation to audit events; no text and no token ever enters them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from nco_guard.audit import RunRecorder
+from nco_guard.engines.hf.processor import StepReport
+from nco_guard.verify import Report
+
+__all__ = ["Recording"]
+
+
+class Recording:
+    """One run: steps in, events out. Without a recorder it only passes steps on to the caller's own sink.
+
+    drafts: positions are scored that may be discarded, some of them with scores that are no model's. Events
+    then wait until the run is over, and the last word on each step counts.
+    """
+
+    def __init__(
+        self, recorder: RunRecorder | None, sink: Callable[[StepReport], None] | None, drafts: bool = False
+    ) -> None:
+        self._recorder = recorder
+        self._sink = sink
+        self._started = time.perf_counter()
+        self._interventions = 0
+        self._waiting: dict[tuple[int, int], tuple[StepReport, int]] | None = {} if drafts else None
+
+    @property
+    def wanted(self) -> Callable[[StepReport], None] | None:
+        """What the processor is to call; None if nobody listens, for its reports are not free."""
+        return None if self._recorder is None and self._sink is None else self._on_step
+
+    def _on_step(self, report: StepReport) -> None:
+        if self._sink is not None:
+            self._sink(report)
+        for at, row in enumerate(report.rows):
+            if self._waiting is None:
+                self._record(report, at)
+            else:
+                self._waiting[row, report.steps[at]] = report, at
+
+    def _record(self, report: StepReport, at: int) -> None:
+        if self._recorder is None:
+            return
+        row, step, forbidden = report.rows[at], report.steps[at], report.top_forbidden[at]
+        if forbidden or report.top_penalized[at]:
+            self._interventions += 1
+            self._recorder.intervention(
+                sequence=row,
+                step=step,
+                action="masked" if forbidden else "penalized",
+                rule_ids=report.rule_ids[at],
+                removed_probability=report.removed_mass[at],
+                first_choice_forbidden=forbidden,
+                first_allowed_rank=report.best_allowed_rank[at],
+            )
+        if report.dead_end[at]:
+            self._recorder.dead_end(sequence=row, step=step, resolution="error")
+
+    def _flush(self, lengths: Sequence[int] | None) -> None:
+        for (row, step), (report, at) in sorted((self._waiting or {}).items(), key=lambda item: item[0]):
+            if lengths is None or step < lengths[row]:
+                self._record(report, at)
+        self._waiting = None
+
+    def failed(self, error: BaseException) -> None:
+        """Generation ended by an error."""
+        self._flush(None)
+        self._finish((), 0, error)
+
+    def finished(
+        self, outcomes: Sequence[str], token_ids: Sequence[list[int]], reports: Sequence[Report]
+    ) -> None:
+        """All texts are there and verified."""
+        self._flush([len(ids) for ids in token_ids])
+        if self._recorder is not None:
+            for sequence, report in enumerate(reports):
+                self._recorder.verification(
+                    ok=report.ok,
+                    length=report.length,
+                    findings=[(found.rule_id, found.start, found.end) for found in report.findings],
+                    sequence=sequence,
+                    policy_digest=report.policy_digest,
+                )
+        self._finish(outcomes, sum(map(len, token_ids)), None)
+
+    def _finish(self, outcomes: Sequence[str], tokens: int, error: BaseException | None) -> None:
+        if self._recorder is not None:
+            self._recorder.finished(
+                outcomes=outcomes,
+                interventions=self._interventions,
+                tokens=tokens,
+                seconds=time.perf_counter() - self._started,
+                error=error,
+            )

@@ -1,0 +1,124 @@
+"""The fast masks are the definition, bit for bit; states follow from the text alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from nco_guard.compiler import compile_policy
+from nco_guard.masking import ENDED, VIOLATED, bruteforce
+from nco_guard.policy import Policy, StringRule
+from nco_guard.session import BoundGuard
+from nco_guard.testing import toy_vocabulary
+from tests.masking import random_policies
+
+
+def walk(seed: int, policies: int, steps: int) -> int:
+    """Random policies, vocabularies and walks; returns how many single mask entries were compared."""
+    rng = random.Random(seed)
+    compared = 0
+    for _ in range(policies):
+        bound = random_policies.bound(rng)
+        tables, vocabulary = bound.tables, bound.vocabulary
+        context = "".join(rng.choice(random_policies.LETTERS) for _ in range(rng.randint(0, 3))).encode()
+        state = tables.start_after(context)
+        for _ in range(steps):
+            states = tables.components(state)
+            expected = bruteforce.forbidden(tables.constraints, states, vocabulary)
+            forbidden = tables.forbidden(state)
+            assert np.flatnonzero(expected).tolist() == forbidden.tolist(), (bound.policy.to_json(), seed)
+            ids, amounts = tables.penalties(state)
+            dense = np.zeros(vocabulary.width, np.float32)
+            dense[ids] = amounts
+            assert np.array_equal(dense, bruteforce.penalties(tables.constraints, states, vocabulary))
+            compared += 2 * vocabulary.width
+            allowed = np.flatnonzero(~expected)
+            if not len(allowed):
+                break
+            token = int(rng.choice(allowed.tolist()))
+            following = tables.next(state, token)
+            if token in vocabulary.eos_ids:
+                assert following == ENDED
+                following = tables.start
+            else:
+                fed = [
+                    bruteforce.feed(c, s, vocabulary.tokens[token])[0]
+                    for c, s in zip(tables.constraints, states, strict=True)
+                ]
+                assert list(tables.components(following)) == fed
+            for token in np.flatnonzero(expected)[:5].tolist():
+                assert tables.next(state, token) == VIOLATED
+            state = following
+    return compared
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_masks_and_transitions_equal_the_definition(seed: int) -> None:
+    assert walk(seed, policies=25, steps=12) > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_masks_and_transitions_equal_the_definition_at_length(seed: int) -> None:
+    assert walk(seed, policies=250, steps=25) > 500_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_near_the_limit_exactly_the_tokens_that_could_not_end_in_time_are_withheld(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(15):
+        bound = random_policies.bound(rng, small=True)
+        tables, vocabulary = bound.tables, bound.vocabulary
+        state = tables.start
+        for _ in range(3):
+            states = tables.components(state)
+            forbidden = set(tables.forbidden(state).tolist())
+            for remaining in (0, 1):
+                expected = set(forbidden)
+                for token in set(range(vocabulary.width)) - forbidden - set(vocabulary.eos_ids):
+                    after = [
+                        bruteforce.feed(c, s, vocabulary.tokens[token])[0]
+                        for c, s in zip(tables.constraints, states, strict=True)
+                    ]
+                    if not bruteforce.ends_well(tables.constraints, after, vocabulary, remaining):
+                        expected.add(token)
+                found = set(tables.forbidden(state, remaining).tolist())
+                assert found == expected, (bound.policy.to_json(), remaining)
+            allowed = sorted(set(range(vocabulary.width)) - forbidden - set(vocabulary.eos_ids))
+            if not allowed:
+                break
+            state = tables.next(state, rng.choice(allowed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rules_named_for_a_token_are_those_whose_match_it_completes(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(20):
+        tables = random_policies.bound(rng).tables
+        state = tables.start
+        hard = {rule for c in tables.constraints if c.hard for rule in c.rule_ids}
+        for token in range(tables.vocabulary.width):
+            named = set(tables.rules_completing(state, token))
+            masked = token in tables.forbidden(state) and token not in tables.vocabulary.unusable_ids
+            assert bool(named & hard) == masked
+
+
+def test_full_tables_are_replaced_and_the_text_is_replayed() -> None:
+    rng = random.Random(7)
+    strings = tuple({"".join(rng.choice("ab") for _ in range(16)) for _ in range(300)})
+    compiled = compile_policy(Policy(name="many", rules=(StringRule(id="s", strings=strings),)))
+    bound = BoundGuard(compiled, toy_vocabulary(["a", "b", "ab", "ba"]), memory_limit=1)
+    session, first = bound.session(), bound.tables
+    letters = [bound.vocabulary.tokens.index(t) for t in (b"a", b"b", b"ab", b"ba")]
+    for _ in range(2000):
+        forbidden = session.forbidden_ids()
+        session.advance(rng.choice([t for t in letters if t not in forbidden]))
+    assert bound.tables is not first
+    fresh = BoundGuard(compiled, bound.vocabulary).session()
+    for token in session.token_ids:
+        fresh.advance(token)
+    assert fresh.forbidden_ids().tolist() == session.forbidden_ids().tolist()
+    session.rollback(1500)
+    assert session.text == fresh.text[: len(session.text)]

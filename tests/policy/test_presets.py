@@ -1,0 +1,254 @@
+"""Presets: their options, their data's origin, and every example beside every pattern."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nco_guard.errors import PolicyError, PresetError
+from nco_guard.policy import Policy, RegexRule, StringRule, presets
+from nco_guard.policy.presets import Pattern, ldnoobw
+
+PATTERNS = [pattern for name in presets.available() for pattern in presets.patterns(name)]
+STOPPING = [pattern for pattern in PATTERNS if pattern.stop_at is not None]
+DATA = files("nco_guard.policy.presets") / "data" / "ldnoobw"
+
+
+def by_id(pattern: Pattern) -> str:
+    return pattern.id
+
+
+def blocked(pattern: Pattern, text: str) -> bool:
+    return any(re.search(one, text) for one in (pattern.regex, pattern.stop_at) if one is not None)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=by_id)
+class TestExamples:
+    def test_the_regex_finds_what_it_is_for(self, pattern: Pattern) -> None:
+        assert pattern.examples.match
+        for text in pattern.examples.match:
+            assert re.search(pattern.regex, text), text
+
+    def test_ordinary_text_is_not_blocked(self, pattern: Pattern) -> None:
+        assert pattern.examples.no_match
+        for text in pattern.examples.no_match:
+            assert not blocked(pattern, text), text
+            assert not blocked(pattern, f"A sentence: {text}, and on it goes."), text
+
+    def test_a_value_is_blocked_before_it_is_complete(self, pattern: Pattern) -> None:
+        if pattern.stop_at is None:
+            assert pattern.id.startswith("pii_paper.")
+            return
+        for text in (*pattern.examples.stop, *pattern.examples.match):
+            assert re.search(pattern.stop_at, text), text
+        first = pattern.examples.match[0]
+        prefixes = [first[:end] for end in range(len(first) + 1)]
+        allowed = next(prefix for prefix, longer in pairwise(prefixes) if blocked(pattern, longer))
+        assert pattern.examples.gets_to == allowed
+        assert len(allowed) < len(first)
+
+    def test_it_states_what_it_reveals_and_where_its_shape_is_from(self, pattern: Pattern) -> None:
+        assert pattern.source
+        assert pattern.reveals in pattern.rule().description
+        assert pattern.description.endswith(".")
+
+
+def check_inclusion(pattern: Pattern, text: str) -> None:
+    assert pattern.stop_at is not None
+    if re.search(pattern.regex, text):
+        assert re.search(pattern.stop_at, text), text
+
+
+AROUND = st.text(st.sampled_from("0123456789 .,-:/+()@abcfdeGxyzAKZ_\n\u2011é中"), max_size=6)
+
+
+@pytest.mark.parametrize("pattern", STOPPING, ids=by_id)
+def test_every_match_holds_a_match_of_stop_at(pattern: Pattern) -> None:
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(before=AROUND, value=st.from_regex(pattern.regex), after=AROUND)
+    def inclusion(before: str, value: str, after: str) -> None:
+        check_inclusion(pattern, before + value + after)
+
+    inclusion()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", STOPPING, ids=by_id)
+def test_every_match_holds_a_match_of_stop_at_at_length(pattern: Pattern) -> None:
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(before=AROUND, value=st.from_regex(pattern.regex), after=AROUND)
+    def inclusion(before: str, value: str, after: str) -> None:
+        check_inclusion(pattern, before + value + after)
+
+    inclusion()
+
+
+# Text that has nothing to hide, against all patterns at once.
+ORDINARY = (
+    "Released 2024-01-15 at 10:30:45.123 (UTC+02:00), build 7.4.12-rc.3, commit "
+    "9fceb02d0ae598e95dc970b74767f19372d61af8.",
+    "ISBN 978-3-16-148410-0, ISBN-10 0-306-40615-2, ISSN 2049-3630, DOI 10.1000/182, CAS 7732-18-5.",
+    "Invoice 2024-000123: 3 x $1,299.99 = $3,899.97; order #112-3456789-1234567; SKU AB-12345-X.",
+    "md5 d41d8cd98f00b204e9800998ecf8427e, sha256 "
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "UUID 123e4567-e89b-42d3-a456-426614174000; pi = 3.14159265358979323846; 6.02214076e23; 1/7 = "
+    "0.14285714285714285",
+    "if (a::b > 0x7fffffff) return x[1:2, ::3]; // see §1.2.3.4 and https://example.com/a/b?c=d&e=f#g",
+    "The 1990s, 50-60%, 24/7, 16:9, 4x4, A4, H2O, COVID-19, 3,000,000 people, 2 + 2 = 4, -40 °C, #ff8800.",
+    "ids: 1700000000, 1700000000123, 012345678905; range 100-200; coordinates 52.5200, 13.4050; 12.34.56",
+    "Ask @alice or @bob.smith; rated 4.5/5 @ 20 users; pkg@1.2.3; user@; ~/file.txt",
+    "pip install torch==2.4.1+cu121; python3.11; Ubuntu 22.04; Windows NT 10.0; Mozilla/5.0 (X11; Linux "
+    "x86_64)",
+    "export TOKEN=<your token>; sk-..., ghp_..., AKIA..., -----BEGIN CERTIFICATE-----, "
+    "redis://localhost:6379/0",
+    "DE123456789, ATU12345678, FR12345678901; EAN 5012345678900 and 9780306406157; flight LH 1234; Room "
+    "B-101",
+)
+
+
+@pytest.mark.parametrize("name", ["pii", "secrets"])
+@pytest.mark.parametrize("text", ORDINARY)
+def test_everyday_text_is_left_alone(name: str, text: str) -> None:
+    assert [pattern.id for pattern in presets.patterns(name) if blocked(pattern, text)] == []
+
+
+def test_available_presets_can_all_be_loaded_and_described() -> None:
+    assert presets.available() == ("ldnoobw", "pii", "pii_paper", "secrets")
+    for name in presets.available():
+        rules = presets.load(name)
+        info = presets.describe(name)
+        assert info.name == name
+        assert info.description
+        assert {rule.id for rule in rules} <= set(info.rules)
+        assert all(rule.id.startswith(f"{name}.") and rule.mode == "hard" for rule in rules)
+        assert Policy.from_presets(name).rules == rules
+
+
+def test_presets_together_are_one_policy_that_survives_a_file() -> None:
+    policy = Policy.from_presets(*presets.available())
+    assert policy.name == "ldnoobw+pii+pii_paper+secrets"
+    assert Policy.from_yaml(policy.to_yaml()).digest == policy.digest
+    assert Policy.from_presets("pii", name="n", description="d").name == "n"
+
+
+def test_the_papers_patterns_are_named_for_what_they_are() -> None:
+    rules = {rule.id: rule for rule in presets.load("pii_paper")}
+    assert list(rules) == ["pii_paper.email", "pii_paper.ssn", "pii_paper.phone", "pii_paper.credit_card"]
+    ssn = rules["pii_paper.ssn"]
+    assert isinstance(ssn, RegexRule)
+    assert ssn.regex == "[0-9]{3}-[0-9]{2}-[0-9]{4}"
+    assert "'Phone number'" in ssn.description
+    assert ssn.stop_at is None
+
+
+def test_only_and_except_take_short_names() -> None:
+    assert [rule.id for rule in presets.load("pii", only=["ssn", "email"])] == ["pii.email", "pii.ssn"]
+    without = presets.load("pii", except_=["ipv4"])
+    assert len(without) == len(presets.load("pii")) - 1
+    assert without == presets.load("pii", **{"except": ["ipv4"]})
+
+
+def test_penalty_monitor_and_context_go_to_every_rule() -> None:
+    assert {rule.penalty for rule in presets.load("secrets", penalty=3)} == {3.0}
+    assert {rule.mode for rule in presets.load("pii", monitor=True)} == {"monitor"}
+    assert {rule.context for rule in presets.load("ldnoobw", context="prompt")} == {"prompt"}
+    assert {rule.penalty for rule in presets.load("pii", penalty="inf")} == {math.inf}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "hint"),
+    [
+        ("pij", {}, "ldnoobw, pii, pii_paper, secrets"),
+        (3, {}, "ldnoobw, pii"),
+        ("pii", {"languages": ["en"]}, "only, except, penalty, monitor, context"),
+        ("pii", {"only": ["mail"]}, "did you mean 'email'?"),
+        ("pii", {"only": "email"}, "a list"),
+        ("pii", {"except": ["ssn", "x"]}, "iban"),
+        ("pii", {"only": []}, "forbid nothing"),
+        ("ldnoobw", {"languages": ["en", "xx"]}, "zh"),
+        ("ldnoobw", {"languages": "en"}, "[en, de]"),
+        ("ldnoobw", {"languages": [False]}, "there is no list"),
+        ("ldnoobw", {"languages": []}, "a list"),
+        ("ldnoobw", {"substring": "yes"}, "true or false"),
+    ],
+)
+def test_what_a_preset_does_not_have_is_refused_with_a_list(
+    name: Any, options: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(PresetError) as caught:
+        presets.load(name, **options)
+    assert hint in str(caught.value)
+
+
+def test_overrides_are_checked_like_fields() -> None:
+    with pytest.raises(PolicyError):
+        presets.load("pii", penalty=0)
+    with pytest.raises(PolicyError):
+        presets.load("pii", penalty=2, monitor=True)
+
+
+class TestWords:
+    def test_the_shipped_files_are_those_of_the_package(self) -> None:
+        provenance = json.loads((DATA / "PROVENANCE.json").read_text(encoding="utf-8"))
+        assert (provenance["package"], provenance["version"]) == ("naughty-words", "1.2.0")
+        assert provenance["license"] == "CC-BY-4.0"
+        shipped = {entry.name for entry in DATA.iterdir()} - {"PROVENANCE.json"}
+        assert (
+            shipped
+            == set(provenance["sha256"])
+            == {f"{code}.json" for code in ldnoobw.LANGUAGES} | {"LICENSE"}
+        )
+        for name, digest in provenance["sha256"].items():
+            assert hashlib.sha256((DATA / name).read_bytes()).hexdigest() == digest, name
+
+    def test_there_are_28_languages_and_403_english_entries(self) -> None:
+        assert len(ldnoobw.LANGUAGES) == 28
+        assert len(ldnoobw.words("en")) == 403
+        assert {rule.id for rule in presets.load("ldnoobw", languages="all")} == {
+            *(f"ldnoobw.{code}" for code in ldnoobw.LANGUAGES),
+            "ldnoobw.ja.latin",
+        }
+
+    @pytest.mark.parametrize("language", ldnoobw.LANGUAGES)
+    def test_entries_are_stripped_distinct_and_not_empty(self, language: str) -> None:
+        entries = ldnoobw.words(language)
+        assert entries
+        assert len(set(entries)) == len(entries)
+        assert all(entry and entry == entry.strip() for entry in entries)
+
+    def test_english_whole_words_in_any_case_are_the_default(self) -> None:
+        (rule,) = presets.load("ldnoobw")
+        assert isinstance(rule, StringRule)
+        assert (rule.id, rule.case, rule.whole_word) == ("ldnoobw.en", "fold", True)
+
+    def test_languages_are_given_as_in_a_file(self) -> None:
+        policy = Policy.from_yaml("name: p\nrules: [{preset: ldnoobw, languages: [no, en, de]}]")
+        assert [rule.id for rule in policy.rules] == ["ldnoobw.no", "ldnoobw.en", "ldnoobw.de"]
+
+    @pytest.mark.parametrize("language", ["ja", "ko", "th", "zh"])
+    def test_without_spaces_between_words_entries_are_substrings(self, language: str) -> None:
+        rule = presets.load("ldnoobw", languages=[language])[0]
+        assert not rule.whole_word
+
+    def test_latin_entries_of_japanese_are_whole_words(self) -> None:
+        main, latin = presets.load("ldnoobw", languages=["ja"])
+        assert isinstance(main, StringRule)
+        assert isinstance(latin, StringRule)
+        assert latin.strings == ("3p", "sm", "xx")
+        assert latin.whole_word
+        assert not set(main.strings) & set(latin.strings)
+
+    def test_substring_is_the_papers_setting(self) -> None:
+        (rule,) = presets.load("ldnoobw", substring=True)
+        assert isinstance(rule, StringRule)
+        assert (rule.case, rule.whole_word, len(rule.strings)) == ("exact", False, 403)
+        assert "13." in presets.load("ldnoobw", languages=["zh"], substring=True)[0].strings  # type: ignore[union-attr]
