@@ -281,6 +281,7 @@ class TestGenerate:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pytest.importorskip("torch")
     log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
+
     def run(samples: int, tokens: int, *options: str) -> Result:
         size = ("--samples", str(samples), "--max-new-tokens", str(tokens))
         return call("demo", *size, "--audit", log, *options)
