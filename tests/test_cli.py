@@ -281,8 +281,12 @@ class TestGenerate:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pytest.importorskip("torch")
     log = tmp_path_factory.mktemp("demo") / "audit.jsonl"
-    common = ("--samples", "4", "--batch-size", "4", "--max-new-tokens", "40", "--audit", log)
-    return {"log": log, "json": call("demo", *common, "--json"), "text": call("demo", *common)}
+
+    def run(samples: int, tokens: int, *options: str) -> Result:
+        size = ("--samples", str(samples), "--max-new-tokens", str(tokens))
+        return call("demo", *size, "--audit", log, *options)
+
+    return {"log": log, "json": run(4, 32, "--json"), "text": run(2, 24, "--show", "1")}
 
 
 class TestDemo:

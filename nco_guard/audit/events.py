@@ -105,7 +105,7 @@ class DecodeView(_Record):
     """Which text the guarantee is about: how the ids are decoded, and which ends of the text are covered.
 
     `covered_ends` names the ways a generation may end under which rules with an end condition hold, for
-    example "eos", "max_new_tokens", "stop_strings".
+    example "eos", "max_length", "stop_strings".
     """
 
     skip_special_tokens: bool

@@ -54,7 +54,7 @@ def relative_throughput(method: float, base: float) -> float:
     """
     if not base > 0:
         raise ValueError("relative throughput needs a base throughput above 0")
-    return 100.0 * method / base
+    return 100.0 * (method / base)
 
 
 def perplexity(model: Any, prompt_ids: Sequence[Sequence[int]], output_ids: Sequence[Sequence[int]]) -> float:
