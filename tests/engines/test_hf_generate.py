@@ -48,7 +48,7 @@ def test_no_text_breaks_the_policy(mode: str, tokenizer: Any, model_of: Any, gua
         options["assistant_model"] = model_of(tokenizer, 2)
     one = bool(ONE & set(options)) or mode == "guidance"
     batches = [PROMPTS[:1], PROMPTS[1:2]] if one else [PROMPTS]
-    for seed in range(2 if one else 3):
+    for seed in range(1 if one else 2):
         torch.manual_seed(seed)
         for batch in batches:
             result = generate(guard, model, tokenizer, batch, max_new_tokens=20, **options)
@@ -151,20 +151,12 @@ def test_lengths_are_those_of_transformers(byte_level: Any, model_of: Any, guard
 
 @pytest.mark.parametrize("limit", range(1, 12))
 def test_a_text_cut_by_the_limit_may_end_there(limit: int, tokenizer: Any, model_of: Any, guard: Any) -> None:
-    for seed in range(3):
-        torch.manual_seed(seed)
-        result = generate(
-            guard,
-            model_of(tokenizer),
-            tokenizer,
-            PROMPTS,
-            max_new_tokens=limit,
-            do_sample=True,
-            num_return_sequences=2,
-        )
-        assert all(map(guard.clean, result.texts))
-        assert set(result.outcomes) <= {"length", "ended"}
-        assert not any("\ufffd" in text for text in result.texts)
+    torch.manual_seed(limit)
+    options = {"max_new_tokens": limit, "do_sample": True, "num_return_sequences": 2}
+    result = generate(guard, model_of(tokenizer), tokenizer, PROMPTS, **options)
+    assert all(map(guard.clean, result.texts))
+    assert set(result.outcomes) <= {"length", "ended"}
+    assert not any("\ufffd" in text for text in result.texts)
 
 
 def test_stop_strings_that_end_badly_are_trimmed(byte_level: Any, model_of: Any, guard: Any) -> None:
@@ -540,7 +532,7 @@ def test_streamed_pieces_are_the_text(tokenizer: Any, model_of: Any, guard: Any)
 
 
 def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guard: Any) -> None:
-    for seed in range(5):
+    for seed in range(3):
         options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "stop_strings": [" ass", "pass"]}
         torch.manual_seed(seed)
         expected = generate(guard, model_of(byte_level), byte_level, "what the", **options).texts[0]
