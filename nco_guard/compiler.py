@@ -19,8 +19,8 @@ from nco_guard.automata import (
     ClassAutomaton,
     FsmMachine,
     Utf8Automaton,
+    syntax,
 )
-from nco_guard.automata import syntax
 from nco_guard.automata.inclusion import escaping_text
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule

@@ -106,21 +106,27 @@ class Guard:
         or use `Guard.generate`, which takes care of every end. Other options: those of `bind` and of
         `engines.hf.GuardLogitsProcessor`.
         """
-        binding = {k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options}
+        binding = {
+            k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options
+        }
         bound = self.bind(tokenizer, **binding)
-        return _hf().GuardLogitsProcessor(bound, **options)
+        processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
+        return processor
 
     def generate(self, model: Any, tokenizer: Any, prompts: Any, **options: Any) -> hf.GenerationResult:
         """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`."""
-        return _hf().generate(self, model, tokenizer, prompts, **options)
+        result: hf.GenerationResult = _hf().generate(self, model, tokenizer, prompts, **options)
+        return result
 
     def stream(self, model: Any, tokenizer: Any, prompt: Any, **options: Any) -> Iterator[str]:
         """The same for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`."""
-        return _hf().stream(self, model, tokenizer, prompt, **options)
+        pieces: Iterator[str] = _hf().stream(self, model, tokenizer, prompt, **options)
+        return pieces
 
     def wrap(self, pipe: Any) -> hf.GuardedPipeline:
         """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`."""
-        return _hf().wrap(self, pipe)
+        guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
+        return guarded
 
     def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
         """A recorder for one run of an engine, its start recorded; None without an audit sink."""

@@ -1,7 +1,7 @@
 """The independent verifier: searches finished text for what a policy forbids.
 
-It compiles the rules' own patterns and runs them over characters; masks, tokenizers and sessions are never involved, so a
-mistake there cannot hide itself here. What it looks for is the whole pattern of a rule, not its stop point.
+It compiles the rules' own patterns and runs them over characters; masks, tokenizers and sessions are never involved, so
+a mistake there cannot hide itself here. What it looks for is the whole pattern of a rule, not its stop point.
 """
 
 from __future__ import annotations

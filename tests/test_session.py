@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
-from nco_guard.errors import ForbiddenTokenError, GenerationError
-from nco_guard.testing import toy_vocabulary
 from nco_guard.compiler import compile_policy
+from nco_guard.errors import ForbiddenTokenError, GenerationError
 from nco_guard.session import BoundGuard, Session
+from nco_guard.testing import toy_vocabulary
 from tests.masking import random_policies
 
 
-def bind(*rules: StringRule | RegexRule, merges: tuple[str, ...] = ("fu", "ck", "duck", "ass", "ist", " ")) -> BoundGuard:
+def bind(
+    *rules: StringRule | RegexRule, merges: tuple[str, ...] = ("fu", "ck", "duck", "ass", "ist", " ")
+) -> BoundGuard:
     return BoundGuard(compile_policy(Policy(name="test", rules=rules)), toy_vocabulary(merges))
 
 
@@ -97,7 +99,9 @@ def test_a_rule_that_reads_the_prompt_continues_it() -> None:
         bound = bind(rule, merges=(".com", "enron"))
         token = bound.vocabulary.tokens.index(b".com")
         assert bound.session(context="john@enron").mask()[token] == expected
-        ids = [bound.vocabulary.tokens.index(bytes([b])) for b in b"john@"] + [bound.vocabulary.tokens.index(b"enron")]
+        ids = [bound.vocabulary.tokens.index(bytes([b])) for b in b"john@"] + [
+            bound.vocabulary.tokens.index(b"enron")
+        ]
         assert bound.session(context=ids).mask()[token] == expected
         assert not bound.session().mask()[token]
 
@@ -126,7 +130,10 @@ def test_soft_rules_subtract_once_per_rule_and_go_on_watching() -> None:
 def test_monitored_rules_touch_nothing() -> None:
     bound = bind(StringRule(id="seen", strings=("duck",), monitor=True))
     session = bound.session()
-    assert session.forbidden_ids().tolist() == bind(StringRule(id="other", strings=("zzzz",))).session().forbidden_ids().tolist()
+    assert (
+        session.forbidden_ids().tolist()
+        == bind(StringRule(id="other", strings=("zzzz",))).session().forbidden_ids().tolist()
+    )
     assert not session.penalties().any()
     duck = bound.vocabulary.tokens.index(b"duck")
     assert bound.tables.rules_completing(bound.tables.start, duck) == ("seen",)

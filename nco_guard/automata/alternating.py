@@ -173,6 +173,7 @@ class AlternatingMachine:
         # States: (main D, runner Ds, what precedes).
         self._states: list[tuple[int, tuple[int, ...], int]] = []
         self._state_ids: dict[tuple[int, tuple[int, ...], int], int] = {}
+        self._steps: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
         self._may_end: dict[int, bool] = {}
         runners = tuple(self._intern({seed}) for seed in self._seeds)
@@ -511,6 +512,13 @@ class AlternatingMachine:
 
         `seed=False`: no new match may start here (see `planted`).
         """
+        key = (state * self.end + cls) * 2 + seed
+        reached = self._steps.get(key)
+        if reached is None:
+            reached = self._steps[key] = self._find_step(state, cls, seed)
+        return reached
+
+    def _find_step(self, state: int, cls: int, seed: bool) -> int:
         main, runners, before = self._states[state]
         following: tuple[int, ...] = ()
         values: tuple[int, ...] = ()

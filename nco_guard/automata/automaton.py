@@ -46,6 +46,11 @@ class Automaton(ABC):
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
 
+    def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """`may_end` for an array. Cost: one call for each distinct state."""
+        distinct, inverse = np.unique(states, return_inverse=True)
+        return np.array([self.may_end(s) for s in distinct.tolist()], bool)[inverse]
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -138,6 +143,7 @@ class ClassAutomaton(TableAutomaton):
         self.machine = machine
         self.absorbing = absorbing
         self._utf8 = Utf8Classes(machine.classes).table
+        self._reachable: dict[int, frozenset[int]] = {}
         self._keys: list[tuple[int, int]] = [(-1, 0)]
         self._ids: dict[tuple[int, int], int] = {}
         self.start = self._state(machine.start, 0)
@@ -159,7 +165,12 @@ class ClassAutomaton(TableAutomaton):
         if target == ILL_FORMED:
             return SINK
         if target < 0:
-            return self._state(inner, -2 - target)
+            following = self._state(inner, -2 - target)
+            return (
+                ~following
+                if self.absorbing and self._every_character_matches(inner, -2 - target)
+                else following
+            )
         reached = self.machine.step(inner, target)
         matched = reached < 0
         inner = ~reached if matched else reached
@@ -167,6 +178,24 @@ class ClassAutomaton(TableAutomaton):
             matched = self.machine.doomed(inner)
         following = self._state(inner, 0)
         return ~following if matched else following
+
+    def _classes_within(self, node: int) -> frozenset[int]:
+        """The classes of all characters that begin with the bytes that lead to a node."""
+        known = self._reachable.get(node)
+        if known is None:
+            targets = set(self._utf8[node].tolist()) - {ILL_FORMED}
+            known = frozenset(t for t in targets if t >= 0)
+            known = known.union(*(self._classes_within(-2 - t) for t in targets if t < 0))
+            self._reachable[node] = known
+        return known
+
+    def _every_character_matches(self, inner: int, node: int) -> bool:
+        """Whether all characters that begin with the bytes read complete a match: then these bytes already do."""
+        for cls in self._classes_within(node):
+            reached = self.machine.step(inner, cls)
+            if reached >= 0 and not self.machine.doomed(reached):
+                return False
+        return True
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""

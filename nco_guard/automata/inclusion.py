@@ -20,7 +20,9 @@ _Place = tuple[int, int, bool]
 _MATCHED = -1
 
 
-def escaping_text(pattern: AlternatingMachine, stop: AlternatingMachine, *, limit: int = 200_000) -> str | None:
+def escaping_text(
+    pattern: AlternatingMachine, stop: AlternatingMachine, *, limit: int = 200_000
+) -> str | None:
     """A text that `pattern` matches and `stop` does not, or None if there is none.
 
     Only one match is followed at a time, from a position chosen freely: that keeps the pattern's side small however

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nco_guard.automata.automaton import TableAutomaton
 from nco_guard.errors import StateLimitError
@@ -82,6 +83,10 @@ class AhoCorasick(TableAutomaton):
     def may_end(self, state: int) -> bool:
         """Always: an occurrence is complete with its last byte."""
         return True
+
+    def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Always."""
+        return np.ones(len(states), bool)
 
     def patterns_ending(self, state: int) -> list[int]:
         """Indices of the strings that end in this state, longest first."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
+from nco_guard.masking.idsets import NO_IDS, minus, union
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -28,8 +29,7 @@ ENDED = -2
 # With more tokens left than this, no token is withheld for the sake of the end: every rule met in practice can be
 # brought to an allowed end within a few tokens.
 HORIZON = 16
-
-_NO_IDS: NDArray[np.int64] = np.zeros(0, np.int64)
+_NO_EXIT = HORIZON + 1
 
 
 class JointTables:
@@ -71,9 +71,17 @@ class JointTables:
         self._base: NDArray[np.int64] = np.flatnonzero(self._base_count)
         self._with_text: NDArray[np.bool_] = np.zeros(vocabulary.width, bool)
         self._with_text[tree.order] = True
-        # Single bytes that are tokens, likely ways out first: used to show quickly that a text can be ended.
+        # Ways out that are tried first to show that a text can be ended: bytes that are tokens of their own.
         single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
-        self._exits = [b for b in (*b"ea .0-\n", *range(0x80, 0xC0), *range(0x80)) if b in single]
+        self._continuations = [byte for byte in range(0x80, 0xC0) if byte in single]
+        spread = [0x80, 0x90, 0xA0, 0xB0]
+        paths = [
+            *([b] for b in b"ea .0-\n"),
+            *([b] for b in spread),
+            *([b, 0x80] for b in spread),
+            [0x90, 0x80, 0x80],
+        ]
+        self._exit_paths = [path for path in paths if single.issuperset(path)]
         self._silent: NDArray[np.int64] = np.array(
             [i for i in range(vocabulary.width) if not self._with_text[i] and i not in self._eos], np.int64
         )
@@ -83,7 +91,8 @@ class JointTables:
         self._next: list[dict[int, int]] = []
         self._forbidden: dict[int, NDArray[np.int64]] = {}
         self._may_end: dict[int, bool] = {}
-        self._ends_within: dict[tuple[tuple[int, ...], int], bool] = {}
+        self._exits_within: dict[bytes, int] = {}
+        self._ends_within: dict[tuple[bytes, int], bool] = {}
         self._late: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._mask_bytes = 0
@@ -162,7 +171,9 @@ class JointTables:
         known = self._may_end.get(state)
         if known is None:
             with self._lock:
-                known = self._may_end[state] = self._all_may_end(self._states[state])
+                states = self._states[state]
+                known = all(self.constraints[i].automaton.may_end(states[i]) for i in self._hard)
+                self._may_end[state] = known
         return known
 
     # -- masks -------------------------------------------------------------------------------------------------
@@ -174,7 +185,7 @@ class JointTables:
         from which the text could not be brought to an allowed end in time are forbidden too.
         """
         if state < 0:
-            return _NO_IDS
+            return NO_IDS
         known = self._forbidden.get(state)
         if known is None:
             with self._lock:
@@ -185,7 +196,7 @@ class JointTables:
         if remaining is None or remaining >= HORIZON:
             return known
         late = self._too_late(state, remaining)
-        return np.union1d(known, late) if len(late) else known
+        return union([known, late], self.vocabulary.width) if len(late) else known
 
     def _find_forbidden(self, state: int) -> NDArray[np.int64]:
         states = self._states[state]
@@ -195,12 +206,12 @@ class JointTables:
         if removed:
             ids, times = np.unique(np.concatenate(removed), return_counts=True)
             free = ids[self._base_count[ids] == times]
-            base = np.setdiff1d(base, free, assume_unique=True)
+            base = minus(base, free, self.vocabulary.width)
         parts = [base, *(d.added for d in differences if len(d.added))]
         ends = [token for token in self.vocabulary.eos_ids if not self._may_end_with(states, token)]
         if ends:
             parts.append(np.array(ends, np.int64))
-        return np.unique(np.concatenate(parts)) if len(parts) > 1 else base.copy()
+        return union(parts, self.vocabulary.width) if len(parts) > 1 else base.copy()
 
     def _may_end_with(self, states: tuple[int, ...], token: int) -> bool:
         """Whether this end-of-sequence token, with the text that it may carry, is allowed."""
@@ -223,14 +234,13 @@ class JointTables:
         if late is not None:
             return late
         with self._lock:
-            late = _NO_IDS
+            late = NO_IDS
             pending, following = self._pending(state)
             if len(pending):
                 distinct, inverse = np.unique(following, axis=0, return_inverse=True)
-                verdicts = [not self._can_end(tuple(row), remaining) for row in distinct.tolist()]
-                late = pending[np.array(verdicts, bool)[inverse.reshape(-1)]]
-            if not self._can_end(self._states[state], remaining):
-                late = np.union1d(late, self._silent)  # these leave the state as it is
+                late = pending[~self._can_end(distinct, remaining)[inverse.reshape(-1)]]
+            if not self._can_end(np.array([self._states[state]], np.int32), remaining)[0]:
+                late = union([late, self._silent], self.vocabulary.width)  # these leave the state as it is
             self._late[key] = late
             self._mask_bytes += late.nbytes
             return late
@@ -239,46 +249,79 @@ class JointTables:
         """Allowed tokens after which the text may not end, and the constraint states [tokens, constraints] after."""
         states = self._states[state]
         parts = [self.tables[i].pending(states[i]) for i in self._hard]
-        pending = np.unique(np.concatenate(parts)) if parts else _NO_IDS
-        pending = np.setdiff1d(pending, self.forbidden(state), assume_unique=True)
+        width = self.vocabulary.width
+        pending = minus(union(parts, width), self.forbidden(state), width)
         columns = [t.next_many(s, pending) for t, s in zip(self.tables, states, strict=True)]
         return pending, np.stack(columns, axis=1)
 
-    def _can_end(self, states: tuple[int, ...], tokens: int) -> bool:
-        """Whether the text may end after at most so many more tokens."""
-        if self._all_may_end(states):
-            return True
-        if tokens == 0:
-            return False
-        key = (states, tokens)
-        known = self._ends_within.get(key)
-        if known is None:
-            known = self._ends_within[key] = self._has_exit(states, tokens) or self._search_end(states, tokens)
-        return known
+    def _can_end(self, rows: NDArray[np.int32], tokens: int) -> NDArray[np.bool_]:
+        """For joint states given as rows [n, constraints]: whether the text may end after at most so many tokens.
 
-    def _all_may_end(self, states: tuple[int, ...]) -> bool:
-        return all(self.constraints[i].automaton.may_end(states[i]) for i in self._hard)
+        A single byte that is a token and leads to an allowed end is proof enough; only where no such proof is found is
+        the vocabulary searched.
+        """
+        keys = [row.tobytes() for row in rows]
+        known = [self._exits_within.get(key, _NO_EXIT) for key in keys]
+        fresh = [i for i, key in enumerate(keys) if key not in self._exits_within]
+        if fresh:
+            for i, depth in zip(fresh, self._find_exits(rows[fresh]).tolist(), strict=True):
+                known[i] = self._exits_within[keys[i]] = depth
+        verdicts = np.array([depth <= tokens for depth in known], bool)
+        for i in np.flatnonzero(~verdicts).tolist() if tokens else []:
+            key = (keys[i], tokens)
+            if key not in self._ends_within:
+                self._ends_within[key] = self._search_end(tuple(rows[i].tolist()), tokens)
+            verdicts[i] = self._ends_within[key]
+        return verdicts
 
-    def _has_exit(self, states: tuple[int, ...], tokens: int) -> bool:
-        """A quick proof that the text can be ended: by single bytes that are tokens, a few tries at each depth."""
-        tries = 0
-        for byte in self._exits:
-            reached = []
-            for constraint, state in zip(self.constraints, states, strict=True):
-                following = constraint.automaton.step(state, byte)
-                if following < 0:
+    def _all_may_end(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        found = np.ones(len(rows), bool)
+        for i in self._hard:
+            found &= self.constraints[i].automaton.may_end_many(rows[:, i])
+        return found
+
+    def _find_exits(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """For each row, a number of single-byte tokens by which the text can be ended, or `_NO_EXIT` if none is found."""
+        depths = np.where(self._all_may_end(rows), 0, _NO_EXIT)
+        for path in self._exit_paths:
+            open_rows = np.flatnonzero(depths == _NO_EXIT)
+            if not len(open_rows):
+                break
+            after = rows[open_rows]
+            allowed = np.ones(len(after), bool)
+            for i, constraint in enumerate(self.constraints):
+                for byte in path:
+                    reached = constraint.automaton.step_many(after[:, i], np.full(len(after), byte, np.uint8))
                     if constraint.hard:
-                        break
-                    following = ~following
-                reached.append(following)
+                        allowed &= reached >= 0
+                    after[:, i] = np.where(reached < 0, ~reached, reached)
+                if not allowed.any():
+                    break
             else:
-                after = tuple(reached)
-                if self._all_may_end(after):
-                    return True
-                tries += 1
-                if tokens > 1 and tries <= 3 and self._has_exit(after, min(tokens, 4) - 1):
-                    return True
-        return False
+                ended = open_rows[allowed][self._all_may_end(after[allowed])]
+                depths[ended] = len(path)
+        for i in np.flatnonzero(depths == _NO_EXIT).tolist():
+            depths[i] = self._finish_character(tuple(rows[i].tolist()), 3)
+        return depths
+
+    def _finish_character(self, states: tuple[int, ...], depth: int) -> int:
+        """The same for one row in the middle of a character, by all bytes that may continue it."""
+        best = _NO_EXIT
+        for byte in self._continuations:
+            after: list[int] = []
+            for constraint, state in zip(self.constraints, states, strict=True):
+                reached = constraint.automaton.step(state, byte)
+                if reached < 0 and constraint.hard:
+                    break
+                after.append(~reached if reached < 0 else reached)
+            else:
+                if all(self.constraints[i].automaton.may_end(after[i]) for i in self._hard):
+                    return 1
+                if depth > 1:
+                    best = min(best, 1 + self._finish_character(tuple(after), depth - 1))
+                    if best < _NO_EXIT:
+                        return best  # the number of bytes that a character needs does not depend on which
+        return best
 
     def _search_end(self, states: tuple[int, ...], tokens: int) -> bool:
         """The same by all tokens, exactly."""
@@ -287,12 +330,12 @@ class JointTables:
         blocked = len(pending) + int(np.count_nonzero(self._with_text[self.forbidden(state)]))
         if blocked < np.count_nonzero(self._with_text):
             return True  # some token leads straight to an allowed end
-        return any(self._can_end(tuple(row), tokens - 1) for row in np.unique(following, axis=0).tolist())
+        return len(following) > 0 and bool(self._can_end(np.unique(following, axis=0), tokens - 1).any())
 
     def penalties(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids (int64, sorted) and what soft rules subtract from their logits (float32), once per rule."""
         if state < 0 or not self._soft:
-            return _NO_IDS, _NO_IDS.astype(np.float32)
+            return NO_IDS, NO_IDS.astype(np.float32)
         known = self._penalties.get(state)
         if known is None:
             with self._lock:
@@ -313,7 +356,7 @@ class JointTables:
         with self._lock:
             ids = self.tables[index].completing(own)
             ends = [t for t in self.vocabulary.eos_ids if self._completes_end(index, own, t)]
-        return np.union1d(ids, np.array(ends, np.int64)) if ends else ids
+        return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
 
     def rules_completing(self, state: int, token: int) -> tuple[str, ...]:
         """The rules, hard, soft or monitored, whose match this token would complete here; by feeding its bytes."""

@@ -1,8 +1,8 @@
 """One constraint seen through one vocabulary: masks and transitions by differences from the root run.
 
-Search automata forget. From almost every state, after a byte or two of a token, the run is in the same state as
-the run that began at the root; from there on the two are identical. So the root's run over the whole prefix tree is kept
-once, and for every other state only where it differs:
+Search automata forget. From almost every state, after a byte or two of a token, the run is in the same state as the
+run that began at the root; from there on the two are identical. So the root's run over the whole prefix tree is
+kept once, and for every other state only where it differs:
 
     walk the tree; keep a child only while its state, coming from q, is not the root's;
     where q's run completes a match and the root's does not, the whole subtree is an extra range for q.
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
+from nco_guard.masking.idsets import NO_IDS, minus, union
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ConstraintTable", "StateDifference"]
 
-_NO_IDS: NDArray[np.int64] = np.zeros(0, np.int64)
 _NO_STATES: NDArray[np.int32] = np.zeros(0, np.int32)
 _COMPLETED = -1  # in state arrays of hard constraints: a match has completed on the way
 
@@ -36,8 +36,8 @@ _COMPLETED = -1  # in state arrays of hard constraints: a match has completed on
 class StateDifference:
     """How one state differs from the root; all arrays of token ids sorted.
 
-    `added` ids complete a match here and not at the root, `removed` the other way round; `tokens` lead to `states` (int32)
-    instead of where they lead from the root.
+    `added` ids complete a match here and not at the root, `removed` the other way round; `tokens` lead to `states`
+    (int32) instead of where they lead from the root.
     """
 
     added: NDArray[np.int64]
@@ -64,6 +64,7 @@ class ConstraintTable:
         self.automaton = constraint.automaton
         self.tree = tree
         self.root = self.automaton.start
+        self._width = vocabulary.width
         self._differences: dict[int, StateDifference] = {}
         self._pending: dict[int, NDArray[np.int64]] = {}
         self._difference_bytes = 0
@@ -118,7 +119,7 @@ class ConstraintTable:
 
     def _walk(self, state: int) -> StateDifference:
         if state == self.root:
-            return StateDifference(_NO_IDS, _NO_IDS, _NO_IDS, _NO_STATES)
+            return StateDifference(NO_IDS, NO_IDS, NO_IDS, _NO_STATES)
         tree, hard = self.tree, self.constraint.hard
         added: list[NDArray[np.int64]] = []
         removed: list[NDArray[np.int64]] = []
@@ -163,12 +164,12 @@ class ConstraintTable:
             tokens.append(ids[changed])
             states.append(current[at][changed])
             parents = nodes
-        all_tokens = np.concatenate(tokens) if tokens else _NO_IDS
+        all_tokens = np.concatenate(tokens) if tokens else NO_IDS
         all_states = np.concatenate(states) if states else _NO_STATES
         order = np.argsort(all_tokens)
         return StateDifference(
-            np.sort(np.concatenate(added)) if added else _NO_IDS,
-            np.sort(np.concatenate(removed)) if removed else _NO_IDS,
+            np.sort(np.concatenate(added)) if added else NO_IDS,
+            np.sort(np.concatenate(removed)) if removed else NO_IDS,
             all_tokens[order],
             all_states[order],
         )
@@ -176,12 +177,8 @@ class ConstraintTable:
     def completing(self, state: int) -> NDArray[np.int64]:
         """Sorted ids of the tokens that complete a match from this state."""
         difference = self.difference(state)
-        ids = self.root_completing
-        if len(difference.removed):
-            ids = np.setdiff1d(ids, difference.removed, assume_unique=True)
-        if len(difference.added):
-            ids = np.union1d(ids, difference.added)
-        return ids
+        ids = minus(self.root_completing, difference.removed, self._width)
+        return union([ids, difference.added], self._width) if len(difference.added) else ids
 
     def next(self, state: int, token: int) -> int:
         """The state after a token that does not complete a match of a hard constraint."""
@@ -208,21 +205,16 @@ class ConstraintTable:
         if known is None:
             if state == self.root:
                 ids = self.tree.order[~self._root_completes[self.tree.order]]
-                known = np.sort(ids[self._not_ending(self.root_next[ids])])
+                known = np.sort(ids[~self.automaton.may_end_many(self.root_next[ids])])
             else:
                 difference = self.difference(state)
-                elsewhere = np.union1d(difference.added, difference.tokens)
-                kept = np.setdiff1d(self.pending(self.root), elsewhere, assume_unique=True)
-                own = difference.tokens[self._not_ending(difference.states)]
-                known = np.union1d(kept, own)
+                elsewhere = union([difference.added, difference.tokens], self._width)
+                kept = minus(self.pending(self.root), elsewhere, self._width)
+                own = difference.tokens[~self.automaton.may_end_many(difference.states)]
+                known = union([kept, own], self._width)
             self._pending[state] = known
             self._difference_bytes += known.nbytes
         return known
-
-    def _not_ending(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
-        distinct, inverse = np.unique(states, return_inverse=True)
-        verdicts = np.array([not self.automaton.may_end(s) for s in distinct.tolist()], bool)
-        return verdicts[inverse]
 
     @property
     def nbytes(self) -> int:

@@ -83,7 +83,23 @@ def test_every_character_is_well_formed_utf8() -> None:
 
 def test_ill_formed_bytes_are_refused_at_the_byte_that_makes_them_so() -> None:
     automaton, rng = Utf8Automaton(), random.Random(2)
-    bytes_of_interest = [0x41, 0x80, 0xA0, 0xBF, 0xC0, 0xC2, 0xE0, 0xED, 0xEF, 0xF0, 0x90, 0x8F, 0xF4, 0xF5, 0xFF]
+    bytes_of_interest = [
+        0x41,
+        0x80,
+        0xA0,
+        0xBF,
+        0xC0,
+        0xC2,
+        0xE0,
+        0xED,
+        0xEF,
+        0xF0,
+        0x90,
+        0x8F,
+        0xF4,
+        0xF5,
+        0xFF,
+    ]
     for _ in range(20_000):
         data = bytes(rng.choice(bytes_of_interest) for _ in range(rng.randint(1, 5)))
         state = automaton.start
@@ -104,7 +120,9 @@ def test_aho_corasick_reports_every_occurrence(alphabet: str) -> None:
     rng = random.Random(3)
     for _ in range(300):
         count = rng.randint(1, 6)
-        strings = list({"".join(rng.choice(alphabet) for _ in range(rng.randint(1, 5))) for _ in range(count)})
+        strings = list(
+            {"".join(rng.choice(alphabet) for _ in range(rng.randint(1, 5))) for _ in range(count)}
+        )
         automaton = AhoCorasick([s.encode() for s in strings])
         text = "".join(rng.choice(alphabet + "c") for _ in range(30)).encode()
         for start in (automaton.start, automaton.spaceless_start):
@@ -132,7 +150,9 @@ def test_a_folded_whole_word_matches_as_re_ignorecase_between_non_words() -> Non
     machine = AlternatingMachine(whole_word(parse("|".join(map(re.escape, words)), re.I)))
     again = AlternatingMachine(whole_word(literal("ab", fold=True)))
     for _ in range(2000):
-        text = "".join(rng.choice(["ab", "AB", "straße", "a$$", "É", "\u212a", " ", "-", "x", "_"]) for _ in range(4))
+        text = "".join(
+            rng.choice(["ab", "AB", "straße", "a$$", "É", "\u212a", " ", "-", "x", "_"]) for _ in range(4)
+        )
         pattern = r"(?i)(?<!\w)(?:" + "|".join(map(re.escape, words)) + r")(?!\w)"
         assert matches(machine, text) == (re.search(pattern, text) is not None), text
         assert matches(again, text) == (re.search(r"(?i)(?<!\w)ab(?!\w)", text) is not None), text
@@ -157,7 +177,11 @@ def test_an_interegular_automaton_forbids_the_words_it_accepts(pattern: str) -> 
     [
         (r"\d{3}-\d{4}", r"\d{3}-\d", False),
         (r"\b\d{3}-\d{2}-\d{4}\b", r"\b\d{3}-\d{2}-\d", False),
-        (r"\d{3}-\d{2}-\d{4}", r"\b\d{3}-\d{2}-\d", True),  # "x123-45-6789": no boundary before the first digit
+        (
+            r"\d{3}-\d{2}-\d{4}",
+            r"\b\d{3}-\d{2}-\d",
+            True,
+        ),  # "x123-45-6789": no boundary before the first digit
         (r"[a-z]+@[a-z]+", r"[a-z]@[a-z]", False),
         (r"[a-z]*@[a-z]+", r"[a-z]@[a-z]", True),
         (r"(?i)key=\w{8}", r"key=\w{4}", True),
@@ -176,4 +200,3 @@ def test_a_stop_point_is_passed_by_every_match_or_a_text_shows_that_it_is_not(
     if text is not None:
         assert re.search(pattern, text)
         assert not re.search(stop, text)
-
