@@ -281,7 +281,7 @@ class JointTables:
         return found
 
     def _find_exits(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """For each row, a number of single-byte tokens by which the text can be ended, or `_NO_EXIT` if none is found."""
+        """For each row, how many single-byte tokens can end the text; `_NO_EXIT` where no way was found."""
         depths = np.where(self._all_may_end(rows), 0, _NO_EXIT)
         for path in self._exit_paths:
             open_rows = np.flatnonzero(depths == _NO_EXIT)

@@ -109,18 +109,19 @@ def test_full_tables_are_replaced_and_the_text_is_replayed() -> None:
     rng = random.Random(7)
     strings = tuple({"".join(rng.choice("ab") for _ in range(16)) for _ in range(300)})
     compiled = compile_policy(Policy(name="many", rules=(StringRule(id="s", strings=strings),)))
-    bound = BoundGuard(
-        compiled, toy_vocabulary(["a", "b", "ab", "ba"]), memory_limit=1
-    )  # checked now and then
-    session, first = bound.session(), bound.tables
+    bound = BoundGuard(compiled, toy_vocabulary(["a", "b", "ab", "ba"]), memory_limit=1)  # checked now and then
+    first = bound.tables
     letters = [bound.vocabulary.tokens.index(t) for t in (b"a", b"b", b"ab", b"ba")]
-    for _ in range(700):
-        forbidden = session.forbidden_ids()
-        session.advance(rng.choice([t for t in letters if t not in forbidden]))
+    sessions = [bound.session() for _ in range(12)]
+    for _ in range(60):
+        for session in sessions:
+            forbidden = session.forbidden_ids()
+            session.advance(rng.choice([t for t in letters if t not in forbidden]))
     assert bound.tables is not first
-    fresh = BoundGuard(compiled, bound.vocabulary).session()
-    for token in session.token_ids:
-        fresh.advance(token)
-    assert fresh.forbidden_ids().tolist() == session.forbidden_ids().tolist()
-    session.rollback(200)
-    assert session.text == fresh.text[: len(session.text)]
+    for session in sessions:
+        fresh = BoundGuard(compiled, bound.vocabulary).session()
+        for token in session.token_ids:
+            fresh.advance(token)
+        assert fresh.forbidden_ids().tolist() == session.forbidden_ids().tolist()
+        session.rollback(20)
+        assert session.text == fresh.text[: len(session.text)]
