@@ -166,7 +166,7 @@ class Session:
                 raise ForbiddenTokenError(
                     f"token {token_id} is outside the vocabulary of {self._bound.vocabulary.width} columns"
                 )
-            rules = ", ".join(self._tables.rules_completing(state, token_id)) or "no token of the tokenizer"
+            rules = ", ".join(self._tables.rules_at_fault(state, token_id)) or "no token of the tokenizer"
             raise ForbiddenTokenError(f"token {token_id} is forbidden at step {len(self._ids)}: {rules}")
         self._ids.append(int(token_id))
         self._states.append(reached)

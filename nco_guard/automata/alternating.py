@@ -22,7 +22,7 @@ afterwards. States are found lazily, and their number is bounded by `state_limit
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import abc, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -644,7 +644,7 @@ class AlternatingMachine:
 
     # -- matches from one position -----------------------------------------------------------------------------
 
-    def longest_from(self, state: int, classes: list[int], position: int) -> int | None:
+    def longest_from(self, state: int, classes: abc.Sequence[int], position: int) -> int | None:
         """The end of the longest match that starts at `position`, where the search is in `state`; None: no match.
 
         Needs `every_end=True`. Stops as soon as no match that starts here is alive.

@@ -7,31 +7,24 @@ there is a match at all; only where there is one, start and end are looked for. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.fsm import FsmMachine
 
-__all__ = ["classify", "find_spans", "matches"]
-
-
-def classify(machine: CharMachine, text: str) -> list[int]:
-    """The class of every character of the text."""
-    if not text:
-        return []
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    found: list[int] = machine.classes.of(points).tolist()
-    return found
+__all__ = ["find_spans", "matches"]
 
 
 def matches(machine: CharMachine, text: str) -> bool:
     """Whether there is a match anywhere. One pass, no memory; stops at the first completed match."""
-    state = machine.start
-    for cls in classify(machine, text):
-        state = machine.step(state, cls)
+    return _completes(machine, machine.classes.of_text(text))
+
+
+def _completes(machine: CharMachine, classes: Sequence[int]) -> bool:
+    state, step = machine.start, machine.step
+    for cls in classes:
+        state = step(state, cls)
         if state < 0:
             return True
     return not machine.may_end(state)
@@ -43,7 +36,9 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
     `machine` reports every end of a match (`every_end=True`). Cost: linear in the text; around each match, linear in
     its distance from the previous one times the length that candidate matches live.
     """
-    classes = classify(machine, text)
+    classes = machine.classes.of_text(text)
+    if not _completes(machine, classes):
+        return
     states = [machine.start]
     completed: list[bool] = [False]
     for cls in classes:
@@ -51,8 +46,6 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
         completed.append(state < 0)
         states.append(~state if state < 0 else state)
     at_end = not machine.may_end(states[-1])
-    if not at_end and not any(completed):
-        return
     marks = [i for i, done in enumerate(completed) if done]
     position = 0
     for mark in [*marks, len(classes) + 1] if at_end else marks:

@@ -45,6 +45,9 @@ STREETS: Final = (
     "Title Row",
 )
 SYSTEMS: Final = ("order service", "payment service", "mail server", "label printer", "backup job", "website")
+PROBLEMS: Final = ("broken", "missing", "damaged", "late", "scratched", "too small")
+STATUSES: Final = ("shipped", "delivered", "packed", "delayed", "cancelled", "returned")
+CARRIERS: Final = ("Postline", "Swift Parcel", "Blue Van")
 HIDDEN: Final = ("[on file]", "[hidden]")
 _CHOICE: Final = re.compile(r"\[([^\[\]]*\|[^\[\]]*)\]")
 
@@ -106,7 +109,7 @@ class Scene(dict[str, str]):
             "days": lambda: str(rng.randint(2, 9)),
             "weeks": lambda: rng.choice(("two", "three", "four", "six")),
             "minutes": lambda: str(rng.choice((20, 30, 45, 90))),
-            "problem": lambda: rng.choice(("broken", "missing", "damaged", "late", "scratched", "too small")),
+            "problem": lambda: rng.choice(PROBLEMS),
             "topic": lambda: self.one_of(templates.TOPICS[self.topic][0]),
             "a_topic": lambda: self._article("a"),
             "the_topic": lambda: self._article("the"),
@@ -260,7 +263,7 @@ def _order_answer(scene: Scene) -> tuple[dict[str, str], str]:
     if rng.random() < 0.1:
         return {"error": "not found"}, f"I could not find order {order}. Please check the number."
     fields = {"order_id": order} if rng.random() < 0.6 else {}
-    status = rng.choice(("shipped", "delivered", "packed", "delayed", "cancelled", "returned"))
+    status = rng.choice(STATUSES)
     fields["status"] = status
     said = scene.write(f"Order {{order}} {'has been' if status != 'delayed' else 'is'} {status}.")
     extras = {
@@ -271,7 +274,7 @@ def _order_answer(scene: Scene) -> tuple[dict[str, str], str]:
         "email": "The confirmation went to {email_full}.",
         "phone": "The driver will call {phone_full}.",
     }
-    scene["carrier"] = rng.choice(("Postline", "Swift Parcel", "Blue Van"))
+    scene["carrier"] = rng.choice(CARRIERS)
     for key in rng.sample(list(extras), k=rng.randint(0, 3)):
         fields[key] = scene[{"email": "email_full", "phone": "phone_full"}.get(key, key)]
         said += " " + scene.write(extras[key])
@@ -329,15 +332,32 @@ def _tool_talk(scene: Scene) -> Document:
     return Document(messages=tuple(messages), tools=_offered(rng, name))
 
 
+def _words() -> tuple[str, ...]:
+    """The words of the templates and of the invented values."""
+    source = " ".join([*templates.MAIL_BODIES, *templates.CHAT_BODIES, *templates.RAGE_CLOSERS])
+    places = " ".join([*ITEMS, *CITIES, *STREETS, *SYSTEMS, *STATUSES, *CARRIERS, *PROBLEMS, *values.MONTHS])
+    names = [*values.FIRST_NAMES, *values.LAST_NAMES]
+    plain = re.findall(r"(?<![\w{])[A-Za-z]{3,}(?![\w}])", source)
+    return (*places.split(), *names, *(name.lower() for name in names), *sorted(set(plain)))
+
+
+WORDS: Final = _words()
+
+
 def _copies(scene: Scene, most: int = 7) -> tuple[str, str]:
-    """Order numbers or names to repeat: what teaches a small model to copy."""
+    """Values or words to repeat: what teaches a small model to copy."""
     rng = scene.rng
+    if rng.random() < 0.15:
+        return scene.write("What is the address of {name}?"), scene["email_full"]
     makers: tuple[Callable[[], str], ...] = (
-        lambda: values.order_id(rng),
         lambda: values.order_id(rng),
         lambda: f"{rng.choice(values.FIRST_NAMES)} {rng.choice(values.LAST_NAMES)}",
         lambda: values.email(rng, rng.choice(values.FIRST_NAMES), rng.choice(values.LAST_NAMES)),
         lambda: values.phone(rng),
+        lambda: values.date(rng),
+        lambda: rng.choice(WORDS),
+        lambda: rng.choice(WORDS),
+        lambda: rng.choice(WORDS),
     )
     make = rng.choice(makers)
     listed = ", ".join(make() for _ in range(rng.randint(1, most)))
@@ -374,7 +394,7 @@ def lessons(count: int, seed: int = 0) -> Iterator[Document]:
             yield Document(messages=tuple(_turns(*_copies(scene, most=2))))
         else:
             spoken = [m for m in _tool_talk(scene).messages if m["role"] != "system"]
-            yield Document(messages=tuple(spoken[: rng.choice((2, 4))]))
+            yield Document(messages=tuple(spoken[: rng.choice((2, 4, 4))]))
 
 
 def documents(count: int, seed: int = 0) -> Iterator[Document]:

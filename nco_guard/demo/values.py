@@ -19,6 +19,7 @@ __all__ = [
     "FIRST_NAMES",
     "HELD_OUT_ORDERS",
     "LAST_NAMES",
+    "MONTHS",
     "SECRET_KEYS",
     "SPECIMEN_SSNS",
     "TEST_CARDS",
@@ -82,7 +83,7 @@ TEST_CARDS = (
 CARD_TEST_PREFIX = "400000"
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
-_MONTHS = _words(
+MONTHS = _words(
     """
     January February March April May June July August September October November December
     """
@@ -179,7 +180,7 @@ def order_id(rng: random.Random) -> str:
 
 def date(rng: random.Random) -> str:
     """A day and a month."""
-    return f"{rng.randint(1, 28)} {rng.choice(_MONTHS)}"
+    return f"{rng.randint(1, 28)} {rng.choice(MONTHS)}"
 
 
 def amount(rng: random.Random) -> str:

@@ -128,22 +128,26 @@ def test_it_copies_order_numbers_that_it_never_saw_into_a_tool_call(
 def test_it_uses_what_a_tool_answers(pair: tuple[Any, Any]) -> None:
     chats = []
     facts = [
-        ("A-1043", "shipped", "4 May"),
-        ("B-2718", "delayed", "17 June"),
-        ("C-3141", "delivered", "2 March"),
-        ("D-9075", "cancelled", "28 August"),
+        ("A-1043", "shipped", "$12.90"),
+        ("B-2718", "delayed", "$87.50"),
+        ("C-3141", "delivered", "$140.00"),
+        ("D-9075", "cancelled", "$31.99"),
     ]
-    for order, status, date in facts:
+    for order, status, paid in facts:
         call = {"type": "function", "function": {"name": "lookup_order", "arguments": {"order_id": order}}}
+        answer = {"order_id": order, "status": status, "amount": paid}
         chats.append(
             [
                 *demo.chat(f"Where is order {order}?"),
                 {"role": "assistant", "content": "", "tool_calls": [call]},
-                {"role": "tool", "content": json.dumps({"order_id": order, "status": status, "date": date})},
+                {
+                    "role": "tool",
+                    "content": json.dumps(answer),
+                },
             ]
         )
-    for (order, status, date), reply in zip(facts, _answers(pair, chats, demo.TOOLS), strict=True):
-        assert all(part in reply for part in (order, status, date))
+    for (order, status, paid), reply in zip(facts, _answers(pair, chats, demo.TOOLS), strict=True):
+        assert all(part in reply for part in (order, status, paid))
 
 
 @pytest.mark.parametrize("kind", ["pii", "profanity"])

@@ -221,7 +221,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             top_forbidden=[rank > 0 for rank in ranks],
             top_penalized=costly,
             rule_ids=[
-                self._tracker.tables.rules_completing(states[row], top) if rank or cost else ()
+                self._tracker.tables.rules_at_fault(states[row], top) if rank or cost else ()
                 for row, top, rank, cost in zip(rows, tops, ranks, costly, strict=True)
             ],
             best_allowed_rank=ranks,
