@@ -135,7 +135,7 @@ class CompiledRule:
         node = self.stop_node if stop and self.stop_node is not None else self.node
         if node is None:
             raise PolicyError("the rule has no pattern", rule_id=self.id)
-        return AlternatingMachine(node, every_end=every_end)
+        return AlternatingMachine(node, every_end=every_end, rule_id=self.id)
 
     @cached_property
     def searcher(self) -> AlternatingMachine | FsmMachine:

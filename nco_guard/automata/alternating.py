@@ -138,8 +138,20 @@ class AlternatingMachine:
     `doomed(state)`: no continuation, ending here included, avoids a match.
     """
 
-    def __init__(self, node: Node, *, every_end: bool = False, state_limit: int = 200_000) -> None:
+    def __init__(
+        self,
+        node: Node,
+        *,
+        every_end: bool = False,
+        state_limit: int = 200_000,
+        thread_limit: int = 2_000_000,
+        rule_id: str | None = None,
+    ) -> None:
+        """`rule_id` names the rule in errors. `thread_limit` bounds the sum of threads of all Ds, and so the memory."""
         self.node = node
+        self.thread_limit = thread_limit
+        self.rule_id = rule_id
+        self._thread_count = 0
         self.every_end = every_end
         self.state_limit = state_limit
         self.liveness_capped = False
@@ -302,6 +314,13 @@ class AlternatingMachine:
         key = frozenset(threads)
         found = self._set_ids.get(key)
         if found is None:
+            self._thread_count += len(key)
+            if self._thread_count > self.thread_limit:
+                raise StateLimitError(
+                    f"the automaton of this pattern passed its limit of {self.thread_limit:,} threads; make counted "
+                    "repeats shorter or split the rule",
+                    rule_id=self.rule_id,
+                )
             found = self._set_ids[key] = len(self._sets)
             self._sets.append(key)
         return found
@@ -580,7 +599,8 @@ class AlternatingMachine:
             if len(self._states) >= self.state_limit:
                 raise StateLimitError(
                     f"the automaton of this pattern passed its limit of {self.state_limit:,} states; make counted "
-                    "repeats shorter or split the rule"
+                    "repeats shorter or split the rule",
+                    rule_id=self.rule_id,
                 )
             state = self._state_ids[key] = len(self._states)
             self._states.append(key)

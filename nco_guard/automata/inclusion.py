@@ -21,7 +21,7 @@ _MATCHED = -1
 
 
 def escaping_text(
-    pattern: AlternatingMachine, stop: AlternatingMachine, *, limit: int = 200_000
+    pattern: AlternatingMachine, stop: AlternatingMachine, *, limit: int = 50_000
 ) -> str | None:
     """A text that `pattern` matches and `stop` does not, or None if there is none.
 

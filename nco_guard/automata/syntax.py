@@ -91,6 +91,9 @@ class Look:
 
 Node = Chars | Sequence | Alternation | Repeat | Assertion | Look
 
+# Levels of the tree. What works on it is recursive, also in the middle of somebody else's call stack.
+MAX_DEPTH = 150
+
 EMPTY = Sequence(())
 NOTHING = Alternation(())
 
@@ -120,6 +123,7 @@ def parse(pattern: str, flags: int = 0) -> Node:
             warnings.simplefilter("ignore")
             re.compile(pattern, flags)  # some rules (the width of lookbehinds) are checked only here
             parsed = _parser.parse(pattern, flags)
+        node = _sequence_of(parsed, parsed.state.flags, pattern)
     except re.error as error:
         raise PatternError(
             f"{error.msg}; correct the pattern", construct="not a valid pattern", position=error.pos
@@ -129,7 +133,26 @@ def parse(pattern: str, flags: int = 0) -> Node:
             "too large or too deeply nested for `re`; split the rule",
             construct=f"not a valid pattern ({type(error).__name__})",
         ) from None
-    return _sequence_of(parsed, parsed.state.flags, pattern)
+    if _deeper_than(node, MAX_DEPTH):
+        raise PatternError(
+            f"more than {MAX_DEPTH} levels; flatten it or split the rule", construct="too deep a nesting"
+        )
+    return node
+
+
+def _deeper_than(node: Node, limit: int) -> bool:
+    level = [node]
+    for _ in range(limit):
+        below: list[Node] = []
+        for part in level:
+            if isinstance(part, Sequence):
+                below.extend(part.items)
+            elif isinstance(part, Alternation):
+                below.extend(part.options)
+            elif isinstance(part, (Repeat, Look)):
+                below.append(part.body)
+        level = below
+    return bool(level)
 
 
 def _sequence_of(parsed: Iterable[tuple[Any, Any]], flags: int, pattern: str) -> Node:

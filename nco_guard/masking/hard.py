@@ -13,7 +13,6 @@ root's verdict, worked out once; only the others are looked at.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +29,10 @@ States = tuple[int, ...]
 Rows = NDArray[np.int32]
 
 _NO_EXIT = HORIZON + 1
+
+# How far single bytes are tried as ways out before the whole vocabulary is searched.
+_EXPLORED_BYTES = 6
+_EXPLORED_STATES = 48
 
 
 class HardConstraints:
@@ -60,7 +63,6 @@ class HardConstraints:
 
         # Ways out that are tried first to show that a text can be ended: bytes that are tokens of their own.
         single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
-        self._continuations = [byte for byte in range(0x80, 0xC0) if byte in single]
         spread = (0x80, 0x90, 0xA0, 0xB0)
         paths = [
             *([b] for b in b"ea .0-\n"),
@@ -69,6 +71,7 @@ class HardConstraints:
             [0x90, 0x80, 0x80],
         ]
         self._exit_paths = [path for path in paths if single.issuperset(path)]
+        self._single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
 
@@ -205,29 +208,25 @@ class HardConstraints:
                     break
             depths[open_rows[self._all_may_end(after)]] = len(path)
         for i in np.flatnonzero(depths == _NO_EXIT).tolist():
-            depths[i] = self._finish_character(tuple(rows[i].tolist()), 3)
+            depths[i] = self._explore(rows[i : i + 1])
         return depths
 
-    def _finish_character(self, states: States, depth: int) -> int:
-        """The same for one row in the middle of a character, by all bytes that may continue it.
-
-        Level by level over distinct states: most characters lead to the same few.
-        """
-        level = {states}
-        for length in range(1, depth + 1):
-            following: set[States] = set()
-            for current, byte in itertools.product(level, self._continuations):
-                after: list[int] = []
-                for automaton, state in zip(self._automata, current, strict=True):
-                    reached = automaton.step(state, byte)
-                    if reached < 0:
-                        break
-                    after.append(reached)
-                else:
-                    following.add(tuple(after))
-            if any(map(self.may_end, following)):
+    def _explore(self, level: Rows) -> int:
+        """The same for one row by all bytes that are tokens of their own, a few bytes deep, a few states wide."""
+        for length in range(1, _EXPLORED_BYTES + 1):
+            symbols = np.tile(self._single, len(level))
+            following = np.repeat(level, len(self._single), axis=0)
+            for i, automaton in enumerate(self._automata):
+                column = automaton.step_many(following[:, i], symbols)
+                kept = column >= 0
+                following, symbols = following[kept], symbols[kept]
+                following[:, i] = column[kept]
+            if not len(following):
+                break
+            following = np.unique(following, axis=0)
+            if self._all_may_end(following).any():
                 return length
-            level = following
+            level = following[:_EXPLORED_STATES]
         return _NO_EXIT
 
     def _search(self, states: States, tokens: int) -> bool:
