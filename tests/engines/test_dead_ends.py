@@ -36,6 +36,7 @@ def policy(**options: Any) -> Policy:
 
 def run(pair: tuple[Any, Any], guard: Guard, step: int, **options: Any) -> Any:
     model, tokenizer = pair
+    torch.manual_seed(2)
     prompt = torch.tensor([tokenizer("the").input_ids])
     return guard.generate(
         model,
