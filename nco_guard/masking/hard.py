@@ -13,6 +13,7 @@ root's verdict, worked out once; only the others are looked at.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -208,21 +209,25 @@ class HardConstraints:
         return depths
 
     def _finish_character(self, states: States, depth: int) -> int:
-        """The same for one row in the middle of a character, by all bytes that may continue it."""
-        for byte in self._continuations:
-            after: list[int] = []
-            for automaton, state in zip(self._automata, states, strict=True):
-                reached = automaton.step(state, byte)
-                if reached < 0:
-                    break
-                after.append(reached)
-            else:
-                if self.may_end(tuple(after)):
-                    return 1
-                if depth > 1:
-                    further = self._finish_character(tuple(after), depth - 1)
-                    if further < _NO_EXIT:
-                        return 1 + further
+        """The same for one row in the middle of a character, by all bytes that may continue it.
+
+        Level by level over distinct states: most characters lead to the same few.
+        """
+        level = {states}
+        for length in range(1, depth + 1):
+            following: set[States] = set()
+            for current, byte in itertools.product(level, self._continuations):
+                after: list[int] = []
+                for automaton, state in zip(self._automata, current, strict=True):
+                    reached = automaton.step(state, byte)
+                    if reached < 0:
+                        break
+                    after.append(reached)
+                else:
+                    following.add(tuple(after))
+            if any(map(self.may_end, following)):
+                return length
+            level = following
         return _NO_EXIT
 
     def _search(self, states: States, tokens: int) -> bool:
