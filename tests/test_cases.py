@@ -161,7 +161,9 @@ def test_masks_let_through_what_has_no_match_and_nothing_else(case: Case) -> Non
             for token in split(text, vocabulary, rng):
                 mask = session.mask()
                 states = bound.tables.components(session._state)
-                assert np.array_equal(mask, bruteforce.forbidden(bound.tables.constraints, states, vocabulary))
+                assert np.array_equal(
+                    mask, bruteforce.forbidden(bound.tables.constraints, states, vocabulary)
+                )
                 if mask[token]:
                     assert blocked, text
                     break
