@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.tables import ConstraintTable, StateDifference
@@ -31,8 +32,19 @@ Rows = NDArray[np.int32]
 _NO_EXIT = HORIZON + 1
 
 # How far single bytes are tried as ways out before the whole vocabulary is searched.
-_EXPLORED_BYTES = 6
-_EXPLORED_STATES = 48
+_EXPLORED_BYTES = 4
+_EXPLORED_STATES = 16
+
+# States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
+_EXPANSION_LIMIT = 400
+# In place of an expansion: some token leads straight to an allowed end.
+_STRAIGHT: Rows = np.zeros((0, 0), np.int32)
+
+
+def _distinct(rows: Rows) -> Rows:
+    # Several times faster than numpy.unique with an axis, which sorts.
+    distinct = {row.tobytes() for row in np.ascontiguousarray(rows)}
+    return np.frombuffer(b"".join(distinct), np.int32).reshape(len(distinct), -1).copy()
 
 
 class HardConstraints:
@@ -74,6 +86,9 @@ class HardConstraints:
         self._single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
+        self._expansions: dict[States, Rows] = {}
+        self._expansion_bytes = 0
+        self._expanded = 0
 
         # From the root of every constraint: the tokens after which some constraint is pending, and where they lead.
         self._pending_somewhere: NDArray[np.bool_] = np.zeros(self._width, bool)
@@ -124,8 +139,12 @@ class HardConstraints:
     # -- all together ------------------------------------------------------------------------------------------
 
     def forbidden(self, states: States, tokens_left: int = HORIZON) -> Ids:
-        """Sorted ids of the forbidden tokens, where at most `tokens_left` tokens may follow the next one."""
+        """Sorted ids of the forbidden tokens, where at most `tokens_left` tokens may follow the next one.
+
+        Errors: `StateLimitError` where the search for an end takes too long.
+        """
         tokens_left = min(tokens_left, HORIZON)
+        self._expanded = 0
         differences = self._differences(states)
         completing = self._completing(states, differences)
         pending, rows, inherited = self._pending(states, differences, completing)
@@ -223,7 +242,7 @@ class HardConstraints:
                 following[:, i] = column[kept]
             if not len(following):
                 break
-            following = np.unique(following, axis=0)
+            following = _distinct(following)
             if self._all_may_end(following).any():
                 return length
             level = following[:_EXPLORED_STATES]
@@ -231,19 +250,36 @@ class HardConstraints:
 
     def _search(self, states: States, tokens: int) -> bool:
         """The same for one row by all tokens, exactly."""
+        expansion = self._expansions.get(states)
+        if expansion is None:
+            expansion = self._expansions[states] = self._expand(states)
+            self._expansion_bytes += expansion.nbytes
+        return expansion is _STRAIGHT or (
+            len(expansion) > 0 and bool(self._can_end(expansion, tokens - 1).any())
+        )
+
+    def _expand(self, states: States) -> Rows:
+        """The distinct rows of states, none of which may end, that allowed tokens lead to; or `_STRAIGHT`."""
         differences = self._differences(states)
         completing = self._completing(states, differences)
         pending, rows, elsewhere = self._pending(states, differences, completing)
         inherited = ~np.isin(self._base_pending, union([elsewhere, completing], self._width))
         blocked = np.count_nonzero(self._with_text[completing]) + len(pending) + np.count_nonzero(inherited)
         if blocked < np.count_nonzero(self._with_text):
-            return True  # some token leads straight to an allowed end
+            return _STRAIGHT
+        self._expanded += 1
+        if self._expanded > _EXPANSION_LIMIT:
+            at_fault = [t for t, s in zip(self.tables, states, strict=True) if not t.automaton.may_end(s)]
+            raise StateLimitError(
+                f"no end of the text that it allows was found within {_EXPANSION_LIMIT} states; once this rule has "
+                "matched so far, too much text is needed to get out of the match: make counted repeats shorter",
+                rule_id=", ".join(rule_id for table in at_fault for rule_id in table.constraint.rule_ids),
+            )
         following = np.concatenate([rows, self._base_rows[inherited]])
-        return len(following) > 0 and bool(self._can_end(following, tokens - 1).any())
+        return _distinct(following) if len(following) else following
 
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
-        return self._base_rows.nbytes + (len(self._exits) + len(self._searched)) * (
-            120 + 4 * len(self.tables)
-        )
+        entries = len(self._exits) + len(self._searched) + len(self._expansions)
+        return self._base_rows.nbytes + self._expansion_bytes + entries * (120 + 4 * len(self.tables))
