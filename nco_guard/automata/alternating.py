@@ -143,7 +143,7 @@ class AlternatingMachine:
         node: Node,
         *,
         every_end: bool = False,
-        state_limit: int = 200_000,
+        state_limit: int = 100_000,
         thread_limit: int = 2_000_000,
         rule_id: str | None = None,
     ) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.compiler import UTF8_RULE
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
@@ -269,11 +270,12 @@ class HardConstraints:
             return _STRAIGHT
         self._expanded += 1
         if self._expanded > _EXPANSION_LIMIT:
-            at_fault = [t for t, s in zip(self.tables, states, strict=True) if not t.automaton.may_end(s)]
+            open_tables = [t for t, s in zip(self.tables, states, strict=True) if not t.automaton.may_end(s)]
+            at_fault = [r for t in open_tables for r in t.constraint.rule_ids if r != UTF8_RULE]
             raise StateLimitError(
                 f"no end of the text that it allows was found within {_EXPANSION_LIMIT} states; once this rule has "
                 "matched so far, too much text is needed to get out of the match: make counted repeats shorter",
-                rule_id=", ".join(rule_id for table in at_fault for rule_id in table.constraint.rule_ids),
+                rule_id=", ".join(at_fault) or UTF8_RULE,
             )
         following = np.concatenate([rows, self._base_rows[inherited]])
         return _distinct(following) if len(following) else following
