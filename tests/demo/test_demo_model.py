@@ -8,13 +8,13 @@ import socket
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from nco_guard import demo  # noqa: E402
-from nco_guard.demo import values  # noqa: E402
-from nco_guard.demo.corpus import documents  # noqa: E402
+from nco_guard import demo
+from nco_guard.demo import values
+from nco_guard.demo.corpus import documents
 
 # The four formats of the paper, as given there.
 PII = re.compile(
