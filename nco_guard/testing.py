@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.errors import MissingExtraError
 from nco_guard.tokens import Vocabulary, read_vocabulary
 
@@ -69,7 +70,7 @@ def tiny_tokenizer(
     template.
 
     Its end of sequence is `</s>`, its pad `<pad>`, both special, beside `<unk>` and `special_tokens`.
-    "byte-level" and "byte-fallback" can write every byte. "wordpiece" is there to see the refusal.
+    "byte-level" and "byte-fallback" can write every byte.
     `vocab_size` is an upper bound of what is learnt; byte-fallback has 256 byte tokens on top of it. Raises
     `MissingExtraError` without the extra `hf`.
     """
@@ -115,7 +116,7 @@ def tiny_tokenizer(
         raw.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **common))
     elif family == "wordpiece":
         raw = Tokenizer(models.WordPiece(unk_token="<unk>"))
-        raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         raw.decoder = decoders.WordPiece()
         raw.train_from_iterator(texts, trainers.WordPieceTrainer(**common))
     else:
@@ -193,7 +194,9 @@ def biased_model(
 
 def _longing(vocabulary: Vocabulary, wants: Sequence[bytes], bonus: float) -> np.ndarray:
     """float32 [width, width]: what the logits of the columns gain after the token of the row."""
-    tokens = vocabulary.tokens
+    tokens = list(vocabulary.tokens)
+    if vocabulary.rewriting is not None and vocabulary.rewriting.prefix is not None:
+        tokens = [token.removeprefix(bytes([CONTINUATION])) for token in tokens]
     table = np.zeros((vocabulary.width, vocabulary.width), dtype=np.float32)
     for want in wants:
         for written in range(len(want)):

@@ -373,7 +373,8 @@ class JointTables:
                         rules = constraint.rules_at(current) if constraint.rules_at else constraint.rule_ids
                         found.update(dict.fromkeys(rules))
                 if token in self._eos and not constraint.automaton.may_end(current):
-                    found.update(dict.fromkeys(constraint.rule_ids))
+                    at_end = constraint.rules_at_end
+                    found.update(dict.fromkeys(at_end(current) if at_end else constraint.rule_ids))
         return tuple(found)
 
     # -- sizes -------------------------------------------------------------------------------------------------

@@ -9,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from nco_guard.automata import Rewriting
 from nco_guard.errors import TokenizerError
-from nco_guard.tokens.families import decoding_of
+from nco_guard.tokens.families import CLEANUP, decoding_of
 
 __all__ = ["Vocabulary", "read_vocabulary"]
 
+_CLEANUP_PROBE = "a . b ? c ! d , e ' f n't g 'm h 's i 've j 're k do not l ' . '  , ' 's ' n't '"
+_MARKS = frozenset({b"", b".", b"?", b"!", b",", b"'", b"n't", b"n", b"m", b"s", b"t", b"ve", b"re", b"r", b"v", b"e"})
 _SAMPLED_TOKENS = 300
 _SAMPLED_SEQUENCES = 120
 
@@ -39,6 +42,8 @@ class Vocabulary:
     strips_first_space: the decoder drops one leading space of the whole text.
     family: how tokens decode, e.g. "byte-level" or "byte-fallback".
     skip_special_tokens: whether the text that is guarded is `decode(..., skip_special_tokens=True)`.
+    rewriting: what `decode` does to the joined bytes of all tokens, or None: WordPiece's first piece,
+        `clean_up_tokenization_spaces`.
     digest: SHA-256 (hexadecimal) of all of the above; equal in every process.
     """
 
@@ -50,6 +55,7 @@ class Vocabulary:
     strips_first_space: bool
     family: str
     skip_special_tokens: bool
+    rewriting: Rewriting | None
     digest: str
 
     def __hash__(self) -> int:
@@ -69,6 +75,7 @@ class Vocabulary:
         strips_first_space: bool = False,
         family: str = "custom",
         skip_special_tokens: bool = True,
+        rewriting: Rewriting | None = None,
     ) -> Vocabulary:
         """A vocabulary from its parts, digest computed; for engines without a tokenizer object, and for
         tests.
@@ -91,7 +98,10 @@ class Vocabulary:
             strips_first_space=strips_first_space,
             family=family,
             skip_special_tokens=skip_special_tokens,
-            digest=_digest(tokens, eos, special, unusable, strips_first_space, family, skip_special_tokens),
+            rewriting=rewriting,
+            digest=_digest(
+                tokens, eos, special, unusable, (family, strips_first_space, skip_special_tokens), rewriting
+            ),
         )
 
     @cached_property
@@ -107,8 +117,8 @@ class Vocabulary:
                 break
         return result
 
-    def bytes_of(self, ids: Iterable[int]) -> bytes:
-        """The bytes of the text of `ids`, first space included; ids after the first end are ignored."""
+    def raw_bytes(self, ids: Iterable[int]) -> bytes:
+        """What the automata are fed for `ids`: the bytes of all tokens, joined; ids after the first end are ignored."""
         tokens = self.tokens
         return b"".join([tokens[token] for token in self.until_end(ids)])
 
@@ -118,10 +128,37 @@ class Vocabulary:
 
         Ids after the first end-of-sequence are ignored. Ill-formed bytes become U+FFFD. Linear in the length.
         """
-        data = self.bytes_of(ids)
-        if self.strips_first_space and data[:1] == b" ":
-            data = data[1:]
-        return data.decode("utf-8", errors="replace")
+        return self._read(self.raw_bytes(ids)).decode("utf-8", errors="replace")
+
+    def settled_text_of(self, ids: Iterable[int]) -> str:
+        """The beginning of `text_of(ids)` that no further token can change; ends between characters."""
+        raw = self.raw_bytes(ids)
+        if self.rewriting is None:
+            settled = self._read(raw)
+        else:
+            state, parts = self.rewriting.begin(fresh=self.strips_first_space), []
+            for byte in raw:
+                state, part = self.rewriting.step(state, byte)
+                parts.append(part)
+            settled = b"".join(parts)
+        text = settled.decode("utf-8", errors="replace")
+        # An incomplete character reads as U+FFFD until its last byte is there.
+        return text.rstrip("\ufffd")
+
+    def context_bytes(self, ids: Iterable[int]) -> bytes:
+        """A prompt as the automata are fed it: well-formed UTF-8, what is ill-formed replaced by U+FFFD.
+
+        Ids outside the vocabulary add nothing. First spaces are kept, and a decoder's rewriting is left to the automata.
+        """
+        raw = b"".join(self.tokens[token] for token in ids if 0 <= token < self.width)
+        if self.rewriting is not None:
+            raw = replace(self.rewriting, replacements=()).apply(raw, strips_first_space=False)
+        return raw.decode("utf-8", "replace").encode()
+
+    def _read(self, raw: bytes) -> bytes:
+        if self.rewriting is not None:
+            return self.rewriting.apply(raw, strips_first_space=self.strips_first_space)
+        return raw[1:] if self.strips_first_space and raw[:1] == b" " else raw
 
 
 def read_vocabulary(
@@ -151,6 +188,7 @@ def read_vocabulary(
             f"load its fast version, for example by AutoTokenizer.from_pretrained(...)"
         )
     decoding = decoding_of(backend, name)
+    cleanup = _cleanup(tokenizer, backend, name)
     added: dict[int, Any] = backend.get_added_tokens_decoder()
     strings: dict[int, str] = {
         index: string for string, index in backend.get_vocab(with_added_tokens=False).items()
@@ -173,12 +211,9 @@ def read_vocabulary(
     special = {index for index in added if strings[index] in special_strings}
     ids = sorted(strings)
     contents = decoding.contents([strings[index] for index in ids])
-    if (string := decoding.inexact(strings[index] for index in ids if index not in special)) is not None:
-        raise TokenizerError(
-            f"tokenizer {name} ({decoding.family}): its Metaspace decoder drops all marks of a first token, "
-            f"but token {string!r} has others than one in front; set tokenizer.backend_tokenizer.decoder = "
-            f"Sequence([Replace('▁', ' '), Fuse(), Strip(' ', 1, 0)])"
-        )
+    shown = [strings[index] for index in ids if not (skip_special_tokens and index in special)]
+    if (reason := decoding.inexact(shown)) is not None:
+        raise TokenizerError(f"tokenizer {name} ({decoding.family}): {reason}")
     tokens = [b""] * width
     for index, content in zip(ids, contents, strict=True):
         tokens[index] = content
@@ -196,9 +231,30 @@ def read_vocabulary(
         strips_first_space=decoding.strips_first_space,
         family=decoding.family,
         skip_special_tokens=skip_special_tokens,
+        rewriting=Rewriting(decoding.first_prefix, cleanup) if decoding.first_prefix or cleanup else None,
     )
     _check_against_decode(vocabulary, tokenizer, name)
     return vocabulary
+
+
+def _cleanup(tokenizer: Any, backend: Any, name: str) -> tuple[tuple[bytes, bytes], ...]:
+    """What transformers replaces in decoded text under `clean_up_tokenization_spaces`, in its order."""
+    if not getattr(tokenizer, "clean_up_tokenization_spaces", False):
+        return ()
+    # Llama-3 ships with this flag on, and transformers ignores it for BPE models unless told twice.
+    if type(backend.model).__name__ == "BPE" and not getattr(
+        tokenizer, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", False
+    ):
+        return ()
+    expected = _CLEANUP_PROBE
+    for old, new in CLEANUP:
+        expected = expected.replace(old, new)
+    if tokenizer.clean_up_tokenization(_CLEANUP_PROBE) != expected:
+        raise TokenizerError(
+            f"tokenizer {name}: its clean_up_tokenization_spaces rewrites decoded text otherwise than transformers' own "
+            f"does; set tokenizer.clean_up_tokenization_spaces = False"
+        )
+    return tuple((old.encode(), new.encode()) for old, new in CLEANUP)
 
 
 def _name_of(tokenizer: Any) -> str:
@@ -221,12 +277,13 @@ def _digest(
     eos: tuple[int, ...],
     special: tuple[int, ...],
     unusable: tuple[int, ...],
-    strips_first_space: bool,
-    family: str,
-    skip_special_tokens: bool,
+    settings: tuple[str, bool, bool],
+    rewriting: Rewriting | None,
 ) -> str:
     hasher = hashlib.sha256(b"nco-guard vocabulary 1\n")
-    hasher.update(repr((family, strips_first_space, skip_special_tokens)).encode())
+    hasher.update(repr(settings).encode())
+    if rewriting is not None:
+        hasher.update(repr((rewriting.prefix, rewriting.replacements)).encode())
     for ids in (eos, special, unusable, tuple(map(len, tokens))):
         hasher.update(np.array([len(ids), *ids], dtype="<i8").tobytes())
     hasher.update(b"".join(tokens))
@@ -235,18 +292,9 @@ def _digest(
 
 def _check_against_decode(vocabulary: Vocabulary, tokenizer: Any, name: str) -> None:
     """Compare with the tokenizer's own `decode` on a fixed sample, wherever the bytes are valid UTF-8."""
-    # Llama-3 ships with this flag on, and transformers ignores it for BPE models; so ask what decode() does.
-    if getattr(tokenizer, "clean_up_tokenization_spaces", False):
-        spaced = tokenizer.backend_tokenizer.encode("a . b , c ? do n't", add_special_tokens=False).ids
-        if tokenizer.decode(spaced) != tokenizer.decode(spaced, clean_up_tokenization_spaces=False):
-            raise TokenizerError(
-                f"tokenizer {name}: clean_up_tokenization_spaces rewrites decoded text (' .' becomes '.') "
-                f"after the guard has seen it; set tokenizer.clean_up_tokenization_spaces = False"
-            )
     for sample in _samples(vocabulary):
-        data = b"".join([vocabulary.tokens[index] for index in sample])
-        if vocabulary.strips_first_space and data[:1] == b" ":
-            data = data[1:]
+        # In the middle of a text, an end-of-sequence token reads like any other.
+        data = vocabulary._read(b"".join([vocabulary.tokens[index] for index in sample]))
         try:
             expected = data.decode("utf-8")
         except UnicodeDecodeError:
@@ -267,6 +315,7 @@ def _samples(vocabulary: Vocabulary) -> Iterable[list[int]]:
         "special": list(vocabulary.special_ids),
         "spaced": [index for index in usable if tokens[index][:1] == b" "],
         "bytes": [index for index in usable if len(tokens[index]) == 1],
+        "marks": [index for index in usable if tokens[index].strip(b" \xff") in _MARKS],
         "any": usable,
     }
     source = random.Random(vocabulary.width)
