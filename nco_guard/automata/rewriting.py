@@ -22,8 +22,8 @@ __all__ = ["CONTINUATION", "RewrittenAutomaton", "Rewriting"]
 CONTINUATION = 0xFF
 _FIRST = b"ea .0-\n"  # bytes that most likely lead to where the text may end
 
-# Whether nothing was read yet, and how many bytes each replacement holds back.
-State = tuple[bool, tuple[int, ...]]
+# Whether nothing was read yet, and what each stage of replacements holds back.
+State = tuple[bool, tuple[bytes, ...]]
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,17 @@ class Rewriting:
             raise ValueError("replacements must be pairs of ASCII strings, what is replaced not empty")
 
     @cached_property
-    def _failures(self) -> tuple[tuple[int, ...], ...]:
-        # [i][k]: how many of k matched bytes may begin another match, once the next byte does not fit.
-        return tuple(_failures(old) for old, _ in self.replacements)
+    def _stages(self) -> tuple[dict[bytes, bytes | None], ...]:
+        """Replacements that can be done in one pass, as {beginning: None, whole: what replaces it}."""
+        groups: list[list[tuple[bytes, bytes]]] = []
+        for pair in self.replacements:
+            if groups and all(_independent(pair, other) for other in groups[-1]):
+                groups[-1].append(pair)
+            else:
+                groups.append([pair])
+        return tuple(
+            {**{old[:n]: None for old, _ in group for n in range(len(old))}, **dict(group)} for group in groups
+        )
 
     @cached_property
     def _steps(self) -> dict[tuple[State, int], tuple[State, bytes]]:
@@ -66,7 +74,7 @@ class Rewriting:
 
     def begin(self, *, fresh: bool) -> State:
         """The state before any byte. `fresh`: a first space is stripped and a first continuation is marked."""
-        return fresh, (0,) * len(self.replacements)
+        return fresh, (b"",) * len(self._stages)
 
     def step(self, state: State, byte: int) -> tuple[State, bytes]:
         """The next state, and the bytes of the text that are certain now."""
@@ -82,44 +90,47 @@ class Rewriting:
             out = self.prefix if fresh else b""
         elif fresh and byte == 0x20:
             out = b""
-        following = list(held)
-        for i in range(len(held)):
-            following[i], out = self._stage(i, following[i], out)
+        following = []
+        for stage, waiting in zip(self._stages, held, strict=True):
+            waiting, out = _pass(stage, waiting, out)
+            following.append(waiting)
         return (False, tuple(following)), out
 
     def flush(self, state: State) -> bytes:
         """The bytes that are still held back, at the end of the text."""
         out = b""
-        for i, (held, (old, _)) in enumerate(zip(state[1], self.replacements, strict=True)):
-            at, passed = self._stage(i, held, out)
-            out = passed + old[:at]
+        for stage, waiting in zip(self._stages, state[1], strict=True):
+            waiting, out = _pass(stage, waiting, out)
+            out += waiting
         return out
 
-    def _stage(self, index: int, held: int, data: bytes) -> tuple[int, bytes]:
-        """One replacement: what it holds after `data`, and what it lets through."""
-        old, new = self.replacements[index]
-        failures = self._failures[index]
-        out = bytearray()
-        for byte in data:
-            while held and old[held] != byte:
-                shorter = failures[held]
-                out += old[: held - shorter]
-                held = shorter
-            if old[held] != byte:
-                out.append(byte)
-            elif held + 1 < len(old):
-                held += 1
-            else:
-                out += new
-                held = 0
-        return held, bytes(out)
 
+def _independent(one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> bool:
+    """Whether both may be replaced in one pass instead of one after another.
 
-def _failures(word: bytes) -> tuple[int, ...]:
-    """For each k, the length of the longest proper suffix of `word[:k]` that `word` begins with."""
-    return tuple(
-        next((n for n in range(k - 1, 0, -1) if word[:n] == word[k - n : k]), 0) for k in range(len(word))
+    So it is where both take away one and the same byte, which they have nowhere else, before texts of which neither
+    begins with the other: taking it away in one place makes no new match of the other, nor destroys one.
+    """
+    first = one[0][:1]
+    return (
+        all(old[:1] == first and first not in old[1:] and new == old[1:] for old, new in (one, other))
+        and not one[0].startswith(other[0])
+        and not other[0].startswith(one[0])
     )
+
+
+def _pass(stage: dict[bytes, bytes | None], waiting: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """One stage: what it holds back after `data`, and what it lets through."""
+    out = b""
+    for byte in data:
+        waiting += bytes([byte])
+        while waiting not in stage:
+            # No match begins with the first of these bytes.
+            out, waiting = out + waiting[:1], waiting[1:]
+        new = stage[waiting]
+        if new is not None:
+            out, waiting = out + new, b""
+    return waiting, out
 
 
 class RewrittenAutomaton(TableAutomaton):

@@ -111,8 +111,11 @@ class Decoding:
             reason = "as the first of a text decodes otherwise than after others"
             way_out = "remove it, or switch off the decoder's cleanup"
         elif mark is not None:
-            wrong = next((string for string in strings if mark in string[1:]), None)
-            reason = "has other marks than one in front, all of which its Metaspace decoder drops from a first token"
+            wrong = next((string for string in strings if mark in string[1:] or string[:1] == " "), None)
+            reason = (
+                "has other marks than one in front, or a space there: of a first token its Metaspace decoder drops "
+                "all marks and no space"
+            )
             way_out = (
                 "set tokenizer.backend_tokenizer.decoder = "
                 "Sequence([Replace('▁', ' '), Fuse(), Strip(' ', 1, 0)])"
