@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import ForbiddenTokenError, GenerationError
-from nco_guard.masking import ENDED, VIOLATED, JointTables
+from nco_guard.masking import ENDED, HORIZON, VIOLATED, JointTables
 from nco_guard.policy import Policy
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -130,7 +130,7 @@ class Session:
         `remaining`: how many tokens may still follow the next one, where that is known; near the limit, tokens after
         which the text could not end in time are forbidden too.
         """
-        return self._tables_now().forbidden(self._state, remaining)
+        return self._tables_now().forbidden(self._state, HORIZON if remaining is None else remaining)
 
     def _tables_now(self) -> JointTables:
         _ = self._state  # replays first if need be

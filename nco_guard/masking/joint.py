@@ -16,12 +16,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.compiler import Constraint
 from nco_guard.masking.idsets import NO_IDS, minus, union
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["ENDED", "VIOLATED", "JointTables"]
+__all__ = ["ENDED", "HORIZON", "VIOLATED", "JointTables"]
 
 VIOLATED = -1
 ENDED = -2
@@ -30,6 +31,7 @@ ENDED = -2
 # brought to an allowed end within a few tokens.
 HORIZON = 16
 _NO_EXIT = HORIZON + 1
+_BYTES_OF_UTF8 = frozenset({*range(0xC0), *range(0xC2, 0xF5)})
 
 
 class JointTables:
@@ -81,7 +83,14 @@ class JointTables:
             *([b, 0x80] for b in spread),
             [0x90, 0x80, 0x80],
         ]
-        self._exit_paths = [path for path in paths if single.issuperset(path)]
+        # Each with the number of tokens it takes.
+        self._exit_paths = [(path, len(path)) for path in paths if single.issuperset(path)]
+        short = {t for i, t in enumerate(vocabulary.tokens) if len(t) == 2 and self._with_text[i]}
+        pairs = [[first, b] for first in (CONTINUATION, 0x20) for b in b"ea.0-"]
+        self._exit_paths += [(path, 1) for path in pairs if bytes(path) in short]
+        # Automata count on every text being possible. Where it is not, or the decoder changes what a token adds, a
+        # rule can leave a way on that no token takes: then ends are looked for among the tokens at every step.
+        self._any_text = vocabulary.rewriting is None and single.issuperset(_BYTES_OF_UTF8)
         self._silent: NDArray[np.int64] = np.array(
             [i for i in range(vocabulary.width) if not self._with_text[i] and i not in self._eos], np.int64
         )
@@ -181,8 +190,9 @@ class JointTables:
     def forbidden(self, state: int, remaining: int | None = None) -> NDArray[np.int64]:
         """Sorted int64 ids of the tokens forbidden here. The array is shared: do not write into it.
 
-        `remaining`: how many more tokens may follow the one about to be chosen, where that is known. Then tokens
-        from which the text could not be brought to an allowed end in time are forbidden too.
+        `remaining`: how many more tokens may follow the one about to be chosen; `HORIZON` or more: enough. Then tokens
+        from which the text could not be brought to an allowed end in time are forbidden too. None: the definition
+        alone, as `bruteforce` has it.
         """
         if state < 0:
             return NO_IDS
@@ -193,9 +203,9 @@ class JointTables:
                 known.flags.writeable = False
                 self._forbidden[state] = known
                 self._mask_bytes += known.nbytes
-        if remaining is None or remaining >= HORIZON:
+        if remaining is None or (remaining >= HORIZON and self._any_text):
             return known
-        late = self._too_late(state, remaining)
+        late = self._too_late(state, min(remaining, HORIZON))
         return union([known, late], self.vocabulary.width) if len(late) else known
 
     def _find_forbidden(self, state: int) -> NDArray[np.int64]:
@@ -281,9 +291,9 @@ class JointTables:
         return found
 
     def _find_exits(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """For each row, how many single-byte tokens can end the text; `_NO_EXIT` where no way was found."""
+        """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found."""
         depths = np.where(self._all_may_end(rows), 0, _NO_EXIT)
-        for path in self._exit_paths:
+        for path, tokens in self._exit_paths:
             open_rows = np.flatnonzero(depths == _NO_EXIT)
             if not len(open_rows):
                 break
@@ -299,7 +309,7 @@ class JointTables:
                     break
             else:
                 ended = open_rows[allowed][self._all_may_end(after[allowed])]
-                depths[ended] = len(path)
+                depths[ended] = tokens
         for i in np.flatnonzero(depths == _NO_EXIT).tolist():
             depths[i] = self._finish_character(tuple(rows[i].tolist()), 3)
         return depths

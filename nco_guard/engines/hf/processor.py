@@ -12,7 +12,7 @@ from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
 from nco_guard.errors import DeadEndError, TokenizerError
-from nco_guard.masking import ENDED
+from nco_guard.masking import ENDED, HORIZON
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardLogitsProcessor", "StepReport"]
@@ -65,6 +65,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
     `output_logits=True`.
     beams: with beam search, the number of beams: a dead end of some beams of a group is then no error.
+    reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False for
+    encoder-decoder models.
     engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
     sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
 
@@ -81,6 +83,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         in_place: bool = False,
         beams: int = 1,
         engine_ends: bool = False,
+        reads_prompt: bool = True,
         sink: Callable[[StepReport], None] | None = None,
     ) -> None:
         self._bound = bound
@@ -89,7 +92,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._in_place = in_place
         self._beams = beams
         self._sink = sink
-        self._tracker = RowTracker(bound)
+        self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
         self._width = bound.vocabulary.width
         self._after_end = None if engine_ends else self._ids_that_add_text()
         self._silent = {
@@ -132,7 +135,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             key = (state, remaining)
             forbidden = cache.get(key)
             if forbidden is None:
-                forbidden = cache[key] = tables.forbidden(state, remaining)
+                forbidden = tables.forbidden(state, HORIZON if remaining is None else remaining)
+                cache[key] = forbidden
             columns[row] = forbidden
             costly, amounts = tables.penalties(state)
             if len(costly):

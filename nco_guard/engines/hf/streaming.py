@@ -58,9 +58,9 @@ class TextStream(BaseStreamer):  # type: ignore[misc]
 class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
     """Passes ids on to another streamer, but only up to the last token after which the text may end."""
 
-    def __init__(self, inner: BaseStreamer, bound: BoundGuard) -> None:
+    def __init__(self, inner: BaseStreamer, bound: BoundGuard, *, reads_prompt: bool = True) -> None:
         self._inner = inner
-        self._tracker = RowTracker(bound)
+        self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
         self._ids: list[int] | None = None
         self._passed = 0
         self._over = False
