@@ -171,7 +171,7 @@ class CompiledPolicy:
         Plain hard strings of all rules share one Aho-Corasick automaton; every other rule has its own. `rewriting`:
         what the tokenizer's decoder makes of the bytes that the automata are fed.
         """
-        found = [Constraint((UTF8_RULE,), Utf8Automaton(), reads_prompt=False)]
+        found = [Constraint((UTF8_RULE,), Utf8Automaton(rewriting.marks if rewriting else b""))]
         shared: dict[bool, list[CompiledRule]] = {}
         for compiled in self.rules:
             rule = compiled.rule
@@ -195,7 +195,8 @@ class CompiledPolicy:
         for reads_prompt, members in shared.items():
             found.append(_strings_constraint(members, reads_prompt))
         if rewriting is not None:
-            found = [_rewritten(constraint, rewriting) for constraint in found]
+            # Rewriting neither makes nor breaks characters.
+            found[1:] = [_rewritten(constraint, rewriting) for constraint in found[1:]]
         return tuple(found)
 
 

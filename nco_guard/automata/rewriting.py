@@ -16,14 +16,15 @@ from functools import cached_property
 
 from nco_guard.automata.automaton import SINK, Automaton, TableAutomaton
 
-__all__ = ["CONTINUATION", "RewrittenAutomaton", "Rewriting"]
+__all__ = ["BOUNDARY", "CONTINUATION", "RewrittenAutomaton", "Rewriting"]
 
-# Stands before the bytes of a continuation piece. No well-formed text has this byte.
-CONTINUATION = 0xFF
+# Bytes that no well-formed text has, as marks. Both may stand between characters only.
+CONTINUATION = 0xFF  # before the bytes of a continuation piece
+BOUNDARY = 0xFE  # instead of a token that adds nothing, where decoding begins anew after it
 _FIRST = b"ea .0-\n"  # bytes that most likely lead to where the text may end
 
-# Whether nothing was read yet, and what each stage of replacements holds back.
-State = tuple[bool, tuple[bytes, ...]]
+# Whether nothing was read yet; what may be a beginning that is dropped; what each stage of replacements holds back.
+State = tuple[bool, bytes | None, tuple[bytes, ...]]
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,27 @@ class Rewriting:
         such meaning.
     replacements: pairs (old, new), applied to the whole text one after another, each as `bytes.replace` does it.
         ASCII only, so that it cannot make or break a character.
+    drops: after all that, a text that begins with one byte of each of these sets, in order, loses them. ASCII too.
+    boundaries: `BOUNDARY` bytes read as nothing. False: the byte has no such meaning.
+    strips_first_space: before all that, one leading space is dropped.
     """
 
     prefix: bytes | None = None
     replacements: tuple[tuple[bytes, bytes], ...] = ()
+    drops: tuple[bytes, ...] = ()
+    boundaries: bool = False
+    strips_first_space: bool = False
 
     def __post_init__(self) -> None:
         if not all(old and old.isascii() and new.isascii() for old, new in self.replacements):
             raise ValueError("replacements must be pairs of ASCII strings, what is replaced not empty")
+        if not all(places and places.isascii() for places in self.drops):
+            raise ValueError("drops must be sets of ASCII bytes, none of them empty")
+
+    @property
+    def marks(self) -> bytes:
+        """The bytes that have a meaning of their own here."""
+        return bytes([CONTINUATION] * (self.prefix is not None) + [BOUNDARY] * self.boundaries)
 
     @cached_property
     def _stages(self) -> tuple[dict[bytes, bytes | None], ...]:
@@ -60,9 +74,11 @@ class Rewriting:
     def _steps(self) -> dict[tuple[State, int], tuple[State, bytes]]:
         return {}  # some dozen states
 
-    def apply(self, raw: bytes, *, strips_first_space: bool) -> bytes:
+    def apply(self, raw: bytes) -> bytes:
         """The definition: the bytes of the text that a reader gets. Linear."""
-        if strips_first_space and raw[:1] == b" ":
+        if self.boundaries:
+            raw = raw.replace(bytes([BOUNDARY]), b"")
+        if self.strips_first_space and raw[:1] == b" ":
             raw = raw[1:]
         elif self.prefix is not None and raw[:1] == bytes([CONTINUATION]):
             raw = self.prefix + raw[1:]
@@ -70,11 +86,13 @@ class Rewriting:
             raw = raw.replace(bytes([CONTINUATION]), b"")
         for old, new in self.replacements:
             raw = raw.replace(old, new)
+        if self.drops and all(raw[i : i + 1] and raw[i] in places for i, places in enumerate(self.drops)):
+            raw = raw[len(self.drops) :]
         return raw
 
     def begin(self, *, fresh: bool) -> State:
-        """The state before any byte. `fresh`: a first space is stripped and a first continuation is marked."""
-        return fresh, (b"",) * len(self._stages)
+        """The state before any byte. `fresh`: at the start of a text, rather than after a prompt."""
+        return fresh, b"" if fresh and self.drops else None, (b"",) * len(self._stages)
 
     def step(self, state: State, byte: int) -> tuple[State, bytes]:
         """The next state, and the bytes of the text that are certain now."""
@@ -84,25 +102,41 @@ class Rewriting:
         return known
 
     def _find_step(self, state: State, byte: int) -> tuple[State, bytes]:
-        fresh, held = state
+        fresh, beginning, held = state
+        if self.boundaries and byte == BOUNDARY:
+            return state, b""
         out = bytes([byte])
         if self.prefix is not None and byte == CONTINUATION:
             out = self.prefix if fresh else b""
-        elif fresh and byte == 0x20:
+        elif fresh and self.strips_first_space and byte == 0x20:
             out = b""
         following = []
         for stage, waiting in zip(self._stages, held, strict=True):
             waiting, out = _pass(stage, waiting, out)
             following.append(waiting)
-        return (False, tuple(following)), out
+        beginning, out = self._drop(beginning, out)
+        return (False, beginning, tuple(following)), out
 
     def flush(self, state: State) -> bytes:
         """The bytes that are still held back, at the end of the text."""
         out = b""
-        for stage, waiting in zip(self._stages, state[1], strict=True):
+        for stage, waiting in zip(self._stages, state[2], strict=True):
             waiting, out = _pass(stage, waiting, out)
             out += waiting
-        return out
+        beginning, out = self._drop(state[1], out)
+        return out + (beginning or b"")
+
+    def _drop(self, beginning: bytes | None, data: bytes) -> tuple[bytes | None, bytes]:
+        """What may still be a beginning to be dropped (None: no more), and what is let through."""
+        for at, byte in enumerate(data):
+            if beginning is None:
+                return None, data[at:]
+            if byte not in self.drops[len(beginning)]:
+                return None, beginning + data[at:]
+            beginning += bytes([byte])
+            if len(beginning) == len(self.drops):
+                beginning = None
+        return beginning, b""
 
 
 def _independent(one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> bool:
@@ -148,7 +182,7 @@ class RewrittenAutomaton(TableAutomaton):
         self.inner = inner
         self.rewriting = rewriting
         self.absorbing = absorbing
-        self._keys: list[tuple[State, int, tuple[int, ...]]] = [((False, ()), SINK, ())]
+        self._keys: list[tuple[State, int, tuple[int, ...]]] = [((False, None, ()), SINK, ())]
         self._ids: dict[tuple[State, int, tuple[int, ...]], int] = {}
         self._ends: dict[int, tuple[bool, int]] = {}
         self._alive: dict[int, bool] = {}

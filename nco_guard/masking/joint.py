@@ -108,8 +108,9 @@ class JointTables:
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
 
     def _first(self, constraint: Constraint) -> int:
-        automaton = constraint.automaton
-        return automaton.spaceless_start if self.vocabulary.strips_first_space else automaton.start
+        automaton, vocabulary = constraint.automaton, self.vocabulary
+        first = vocabulary.strips_first_space or vocabulary.rewriting is not None
+        return automaton.spaceless_start if first else automaton.start
 
     def _intern(self, states: tuple[int, ...]) -> int:
         found = self._ids.get(states)

@@ -87,6 +87,8 @@ class Vocabulary:
         for name, ids in (("eos_ids", eos), ("special_ids", special), ("unusable_ids", unusable)):
             if ids and not 0 <= ids[0] <= ids[-1] < len(tokens):
                 raise TokenizerError(f"{name}: ids must lie in [0, {len(tokens)}), got {ids[0]} to {ids[-1]}")
+        if rewriting is not None:
+            rewriting = replace(rewriting, strips_first_space=strips_first_space)
         if clash := set(eos) & set(unusable):
             raise TokenizerError(f"end-of-sequence ids {sorted(clash)} have no token in the vocabulary")
         return cls(
@@ -136,7 +138,7 @@ class Vocabulary:
         if self.rewriting is None:
             settled = self._read(raw)
         else:
-            state, parts = self.rewriting.begin(fresh=self.strips_first_space), []
+            state, parts = self.rewriting.begin(fresh=True), []
             for byte in raw:
                 state, part = self.rewriting.step(state, byte)
                 parts.append(part)
@@ -152,12 +154,12 @@ class Vocabulary:
         """
         raw = b"".join(self.tokens[token] for token in ids if 0 <= token < self.width)
         if self.rewriting is not None:
-            raw = replace(self.rewriting, replacements=()).apply(raw, strips_first_space=False)
+            raw = replace(self.rewriting, replacements=(), drops=(), strips_first_space=False).apply(raw)
         return raw.decode("utf-8", "replace").encode()
 
     def _read(self, raw: bytes) -> bytes:
         if self.rewriting is not None:
-            return self.rewriting.apply(raw, strips_first_space=self.strips_first_space)
+            return self.rewriting.apply(raw)
         return raw[1:] if self.strips_first_space and raw[:1] == b" " else raw
 
 
@@ -283,7 +285,7 @@ def _digest(
     hasher = hashlib.sha256(b"nco-guard vocabulary 1\n")
     hasher.update(repr(settings).encode())
     if rewriting is not None:
-        hasher.update(repr((rewriting.prefix, rewriting.replacements)).encode())
+        hasher.update(repr(rewriting).encode())
     for ids in (eos, special, unusable, tuple(map(len, tokens))):
         hasher.update(np.array([len(ids), *ids], dtype="<i8").tobytes())
     hasher.update(b"".join(tokens))

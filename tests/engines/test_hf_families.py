@@ -47,7 +47,7 @@ def wordpiece() -> tuple[Any, Any]:
 def seq2seq() -> tuple[Any, Any]:
     tokenizer = tiny_tokenizer("unigram")
     tokenizer.padding_side = "right"
-    return tokenizer, biased_model(tokenizer, WANTED, seq2seq=True)
+    return tokenizer, biased_model(tokenizer, ("fuck", "jo@enron.com", "ass"), seq2seq=True)
 
 
 @pytest.fixture
