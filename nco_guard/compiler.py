@@ -18,8 +18,8 @@ from nco_guard.automata import (
     Automaton,
     ClassAutomaton,
     FsmMachine,
-    RewrittenAutomaton,
     Rewriting,
+    RewrittenAutomaton,
     Utf8Automaton,
     syntax,
 )

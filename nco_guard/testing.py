@@ -186,8 +186,10 @@ def biased_model(
         # The last hidden state has unit variance (RMS norm), so this is the standard deviation of the logits.
         torch.nn.init.normal_(model.lm_head.weight, std=spread / hidden**0.5)
         torch.nn.init.normal_(model.get_input_embeddings().weight, std=1.0)
-    table = _longing(read_vocabulary(tokenizer, vocab_width=width), [want.encode() for want in wants], bonus)
-    model.bonus = torch.from_numpy(table)
+    strings = [want.encode() for want in wants]
+    if strings:
+        table = _longing(read_vocabulary(tokenizer, vocab_width=width), strings, bonus)
+        model.bonus = torch.from_numpy(table)
     return model.eval()
 
 

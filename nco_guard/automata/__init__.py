@@ -8,7 +8,7 @@ from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton, Utf8Automaton
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.literals import AhoCorasick
-from nco_guard.automata.rewriting import RewrittenAutomaton, Rewriting
+from nco_guard.automata.rewriting import Rewriting, RewrittenAutomaton
 
 __all__ = [
     "AhoCorasick",
@@ -17,7 +17,7 @@ __all__ = [
     "CharMachine",
     "ClassAutomaton",
     "FsmMachine",
-    "RewrittenAutomaton",
     "Rewriting",
+    "RewrittenAutomaton",
     "Utf8Automaton",
 ]

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from nco_guard.automata.automaton import SINK, Automaton, TableAutomaton
 
-__all__ = ["BOUNDARY", "CONTINUATION", "RewrittenAutomaton", "Rewriting"]
+__all__ = ["BOUNDARY", "CONTINUATION", "Rewriting", "RewrittenAutomaton"]
 
 # Bytes that no well-formed text has, as marks. Both may stand between characters only.
 CONTINUATION = 0xFF  # before the bytes of a continuation piece
@@ -67,7 +67,8 @@ class Rewriting:
             else:
                 groups.append([pair])
         return tuple(
-            {**{old[:n]: None for old, _ in group for n in range(len(old))}, **dict(group)} for group in groups
+            {**{old[:n]: None for old, _ in group for n in range(len(old))}, **dict(group)}
+            for group in groups
         )
 
     @cached_property
@@ -170,11 +171,11 @@ def _pass(stage: dict[bytes, bytes | None], waiting: bytes, data: bytes) -> tupl
 class RewrittenAutomaton(TableAutomaton):
     """Watches, byte by byte of the tokens, the text that `rewriting` makes of them.
 
-    Exact at every byte and at the end of the text. `absorbing` (hard rules): a state from which no text can be completed
-    without a match counts as a match, as for `ClassAutomaton`; only what is held back can make new ones.
+    Exact at every byte and at the end of the text. `absorbing` (hard rules): a state from which no text can be
+    completed without a match counts as a match, as for `ClassAutomaton`; only what is held back can make new ones.
 
-    A state that a match leads to knows the states of the inner automaton in which it completed: `inner_hits(state)`, and
-    for the end of the text `inner_end(state)`.
+    A state that a match leads to knows the states of the inner automaton in which it completed: `inner_hits(state)`,
+    and for the end of the text `inner_end(state)`.
     """
 
     def __init__(self, inner: Automaton, rewriting: Rewriting, *, absorbing: bool) -> None:

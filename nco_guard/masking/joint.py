@@ -88,9 +88,9 @@ class JointTables:
         short = {t for i, t in enumerate(vocabulary.tokens) if len(t) == 2 and self._with_text[i]}
         pairs = [[first, b] for first in (CONTINUATION, 0x20) for b in b"ea.0-"]
         self._exit_paths += [(path, 1) for path in pairs if bytes(path) in short]
-        # Automata count on every text being possible. Where it is not, or the decoder changes what a token adds, a
-        # rule can leave a way on that no token takes: then ends are looked for among the tokens at every step.
-        self._any_text = vocabulary.rewriting is None and single.issuperset(_BYTES_OF_UTF8)
+        # Automata count on every text being possible. Where it is not, a rule can leave a way on that no token takes:
+        # then ends are looked for among the tokens at every step.
+        self._any_text = single.issuperset(_BYTES_OF_UTF8)
         self._silent: NDArray[np.int64] = np.array(
             [i for i in range(vocabulary.width) if not self._with_text[i] and i not in self._eos], np.int64
         )

@@ -16,7 +16,20 @@ from nco_guard.policy import RegexRule, StringRule
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 
 PROMPTS = ["what the", "a class of passengers said", "the lazy dog"]
-WANTED = ("fuck", " fuck", "ass.", " ass", "jo@enron.com", " .com", "enron .com", "n .", " ' s", "e 's", " n't", " ?")
+WANTED = (
+    "fuck",
+    " fuck",
+    "ass.",
+    " ass",
+    "jo@enron.com",
+    " .com",
+    "enron .com",
+    "n .",
+    " ' s",
+    "e 's",
+    " n't",
+    " ?",
+)
 
 
 def cleaned(family: str) -> Any:
@@ -129,7 +142,9 @@ def test_streams_of_rewritten_text_are_never_taken_back(cleaning: Any, strict: A
         torch.manual_seed(seed)
         assert "".join(stream(strict, model, tokenizer, "what the", **options)) == expected
     with pytest.raises(UnsupportedError, match="rewrites"):
-        generate(strict, model, tokenizer, "what the", streamer=TextStreamer(tokenizer, skip_special_tokens=True))
+        generate(
+            strict, model, tokenizer, "what the", streamer=TextStreamer(tokenizer, skip_special_tokens=True)
+        )
 
 
 def test_a_cleaned_prompt_and_its_answer_read_as_one_text(guard_of: Any) -> None:
@@ -178,7 +193,14 @@ def test_lengths_of_decoders_count_the_start_token_as_transformers_does(seq2seq:
     for options, expected in [
         ({"max_new_tokens": 7}, 7),
         ({"max_length": 6}, 5),
-        ({"generation_config": GenerationConfig(max_length=9, decoder_start_token_id=model.config.pad_token_id)}, 8),
+        (
+            {
+                "generation_config": GenerationConfig(
+                    max_length=9, decoder_start_token_id=model.config.pad_token_id
+                )
+            },
+            8,
+        ),
     ]:
         result = generate(guard, model, tokenizer, PROMPTS, eos_token_id=tokenizer.eos_token_id, **options)
         assert max(len(ids) for ids in result.token_ids) == expected
@@ -218,7 +240,9 @@ def test_rules_that_read_the_prompt_do_not_see_what_an_encoder_reads(seq2seq: An
     tokenizer, model = seq2seq
     texts = []
     for context in ("output", "prompt"):
-        guard = guard_of(RegexRule(id="start", regex=r"\A[a-m]", context=context), StringRule(id="s", strings=("fuck",)))
+        guard = guard_of(
+            RegexRule(id="start", regex=r"\A[a-m]", context=context), StringRule(id="s", strings=("fuck",))
+        )
         for skip in (True, False):
             texts.append(
                 generate(guard, model, tokenizer, PROMPTS, max_new_tokens=12, skip_special_tokens=skip).texts
@@ -244,7 +268,9 @@ def test_streams_of_encoder_decoders(seq2seq: Any, guard: Any) -> None:
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_what_would_begin_or_force_an_answer_is_refused(options: dict[str, Any], seq2seq: Any, guard: Any) -> None:
+def test_what_would_begin_or_force_an_answer_is_refused(
+    options: dict[str, Any], seq2seq: Any, guard: Any
+) -> None:
     tokenizer, model = seq2seq
     with pytest.raises(UnsupportedError, match=next(iter(options))):
         generate(guard, model, tokenizer, "what the", **options)

@@ -338,7 +338,7 @@ def _encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
         if len(batch) > 1 and getattr(tokenizer, "pad_token_id", None) is None:
             raise UnsupportedError("several prompts need a pad token: set tokenizer.pad_token")
         if batch and all(isinstance(prompt, str) for prompt in batch):
-            encoded = tokenizer(batch, return_token_type_ids=False, **options)
+            encoded = tokenizer(batch, **options)
         elif batch and all(_is_chat(prompt) for prompt in batch):
             prefilled = {prompt[-1].get("role") == "assistant" for prompt in batch}
             if len(prefilled) > 1:

@@ -102,7 +102,9 @@ class Settings:
                 if self.get(name) is not None:
                     raise UnsupportedError(f"{name}: {reason}; leave it out")
             if type(self._model).generate is not GenerationMixin.generate:
-                raise UnsupportedError(f"{type(self._model).__name__}.generate: {_OTHER_LOOP}; use another model")
+                raise UnsupportedError(
+                    f"{type(self._model).__name__}.generate: {_OTHER_LOOP}; use another model"
+                )
         for name, reason in _REFUSED.items():
             value = self.get(name)
             if value is not None and value is not False and not (name == "penalty_alpha" and value == 0):

@@ -50,8 +50,8 @@ class GuardedPipeline:
         )
         if cleans is not None and bool(cleans) != bool(pipe.tokenizer.clean_up_tokenization_spaces):
             raise UnsupportedError(
-                "clean_up_tokenization_spaces: the guard reads text as the tokenizer's own setting says; leave it out and "
-                "set tokenizer.clean_up_tokenization_spaces"
+                "clean_up_tokenization_spaces: the guard reads text as the tokenizer's own setting says; leave it "
+                "out and set tokenizer.clean_up_tokenization_spaces"
             )
         skip = options.get("skip_special_tokens", pipe._postprocess_params.get("skip_special_tokens"))
         # The pipeline does not skip them where it parses the answer into a message.

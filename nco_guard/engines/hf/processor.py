@@ -95,11 +95,9 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
         self._width = bound.vocabulary.width
         self._after_end = None if engine_ends else self._ids_that_add_text()
-        self._silent = {
-            index
-            for index in bound.vocabulary.special_ids
-            if not bound.vocabulary.tokens[index] and index not in bound.vocabulary.eos_ids
-        }
+        self._silent = bound.vocabulary.silent_ids.intersection(bound.vocabulary.special_ids).difference(
+            bound.vocabulary.eos_ids
+        )
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
@@ -159,9 +157,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def _ids_that_add_text(self) -> torch.Tensor:
         vocabulary = self._bound.vocabulary
-        loud = [bool(token) for token in vocabulary.tokens]
-        for index in vocabulary.unusable_ids:
-            loud[index] = True
+        loud = [index not in vocabulary.silent_ids for index in range(vocabulary.width)]
         if all(loud):
             for index in vocabulary.eos_ids:
                 loud[index] = False
