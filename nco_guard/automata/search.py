@@ -13,7 +13,7 @@ from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.fsm import FsmMachine
 
-__all__ = ["find_spans", "matches"]
+__all__ = ["find_spans", "longest_beginning", "matches"]
 
 
 def matches(machine: CharMachine, text: str) -> bool:
@@ -57,3 +57,28 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
             else:
                 yield position, end
                 position = max(end, position + 1)
+
+
+def longest_beginning(machine: AlternatingMachine, text: str) -> tuple[int, int] | None:
+    """The longest stretch of the text that could be the beginning of a match, or is one; the first if several.
+
+    Cost: linear in the text times the length that candidate matches live.
+    """
+    classes = machine.classes.of_text(text)
+    best: tuple[int, int] | None = None
+    state = machine.start
+    for start, cls in enumerate(classes):
+        alive, end = machine.planted(state), start
+        while end < len(classes):
+            reached = machine.step(alive, classes[end], seed=False)
+            alive = ~reached if reached < 0 else reached
+            if reached >= 0 and machine.is_bare(alive):
+                break
+            end += 1
+            if machine.is_bare(alive):
+                break  # a match is complete, and none goes on
+        if end > start and (best is None or end - start > best[1] - best[0]):
+            best = (start, end)
+        reached = machine.step(state, cls)
+        state = ~reached if reached < 0 else reached
+    return best
