@@ -148,9 +148,10 @@ def test_rules_are_named_by_what_the_cleaned_text_completes() -> None:
     assert tables.forbidden(a).tolist() == [3, 4]
     assert tables.rules_completing(space, 6) == ("space",)
     assert tables.rules_completing(space, 5) == ("space",)
-    # Two spaces are not yet too many: "b  ' m" reads "b'm".
-    assert tables.forbidden(space).tolist() == [0, 1, 4, 5, 6]
+    assert tables.forbidden(space).tolist() == [0, 1, 2, 4, 5, 6]
     assert tables.rules_completing(space, 3) == ()
+    # Two spaces are not yet a match: "b  ' m" reads "b'm". But no token here has an apostrophe.
+    assert tables.rules_completing(space, 2) == ()
 
 
 def test_a_dropped_beginning_is_dropped_once_and_only_there() -> None:
