@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import decoders
-from transformers import GenerationConfig, StoppingCriteria, TextStreamer
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    BertTokenizer,
+    GenerationConfig,
+    StoppingCriteria,
+    TextStreamer,
+)
 
 from nco_guard.engines.hf import generate, stream
 from nco_guard.errors import UnsupportedError
@@ -101,6 +108,36 @@ def test_wordpiece_texts_keep_the_policy(mode: str, wordpiece: Any, strict: Any)
     check(strict, *wordpiece, MODES[mode])
 
 
+def test_bert_as_a_decoder_keeps_the_policy(guard_of: Any) -> None:
+    """BERT's own classes, whose end of sequence the model alone knows."""
+    letters = "abcdefghijklmnopqrstuvwxyz.@?'"
+    named = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    tokenizer = BertTokenizer(vocab={piece: index for index, piece in enumerate(named)}, padding_side="left")
+    config = BertConfig(
+        vocab_size=len(named),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        is_decoder=True,
+        eos_token_id=tokenizer.sep_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = BertLMHeadModel(config).eval()
+    guard = guard_of(
+        StringRule(id="pairs", strings=("ab", "e", "x.", "##a")), RegexRule(id="end", regex=r"[m-z]\Z")
+    )
+    torch.manual_seed(0)
+    result = generate(
+        guard, model, tokenizer, ["a b", "c"], max_new_tokens=20, do_sample=True, num_return_sequences=8
+    )
+    for text, ids in zip(result.texts, result.token_ids, strict=True):
+        assert guard.clean(text)
+        assert text == tokenizer.decode(ids, skip_special_tokens=True)
+    assert any(text.startswith("##") for text in result.texts)
+    assert {"ended", "length"} & set(result.outcomes)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_cleaned_texts_keep_the_policy(mode: str, cleaning: Any, strict: Any) -> None:
     """What counts is the text after `clean_up_tokenization_spaces`, whatever the family."""
@@ -155,6 +192,19 @@ def test_a_cleaned_prompt_and_its_answer_read_as_one_text(guard_of: Any) -> None
         for token in tokenizer(".co").input_ids:
             session.advance(token)
         assert session.mask()[tokenizer("m").input_ids[0]]
+
+
+def test_a_setting_switched_after_binding_is_noticed(guard_of: Any) -> None:
+    tokenizer = cleaned("byte-level")
+    guard = guard_of(StringRule(id="dot", strings=("a.",)))
+    n, dot = tokenizer("a").input_ids[0], tokenizer(" .").input_ids
+    for cleanup in (True, False, True):
+        tokenizer.clean_up_tokenization_spaces = cleanup
+        session = guard.bind(tokenizer).session()
+        session.advance(n)
+        for token in dot[:-1]:
+            session.advance(token)
+        assert session.mask()[dot[-1]] == cleanup
 
 
 # Encoder-decoder models

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
+from transformers import BertTokenizer, T5Tokenizer
 
 from nco_guard.errors import TokenizerError
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
@@ -205,6 +206,30 @@ def test_wordpieces_read_as_decode_reads_them_first_and_later() -> None:
             for ids in itertools.product(range(len(vocab)), repeat=length):
                 assert vocabulary.text_of(ids) == raw.decode(list(ids))
     assert vocabulary.text_of([2, 2, 1]) == "##bb a"
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("cleanup", [False, True])
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_tokenizer_classes_of_transformers_are_read_like_their_families(
+    kind: str, cleanup: bool, skip: bool
+) -> None:
+    tokenizer: Any
+    if kind == "bert":
+        pieces = [*"abcdefst.,'?!", "n't", "the", "fox", *(f"##{letter}" for letter in "abcdefst.'")]
+        named = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
+        tokenizer = BertTokenizer(vocab={piece: index for index, piece in enumerate(named)})
+    else:
+        scored = ["▁the", "▁fox", *"abcdefst.,'?!▁", "n't"]
+        tokenizer = T5Tokenizer(vocab=[(piece, -3.0) for piece in ("<pad>", "</s>", "<unk>", *scored)])
+    tokenizer.clean_up_tokenization_spaces = cleanup
+    vocabulary = read_vocabulary(tokenizer, skip_special_tokens=skip)
+    assert vocabulary.family == {"bert": "wordpiece", "t5": "unigram"}[kind]
+    outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
+    ids, source = [index for index in range(vocabulary.width) if index not in outside], random.Random(4)
+    for _ in range(1500):
+        sample = source.choices(ids, k=source.randint(1, 8))
+        assert vocabulary.text_of(sample) == tokenizer.decode(sample, skip_special_tokens=skip)
 
 
 def test_the_cleanup_of_decode_is_part_of_the_digest() -> None:
