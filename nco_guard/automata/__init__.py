@@ -5,14 +5,17 @@ Start at `automaton` for the interface, `alternating` for regular expressions, `
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton, Utf8Automaton
+from nco_guard.automata.checksum import CHECKSUMS, ChecksumMachine
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.literals import AhoCorasick
 
 __all__ = [
+    "CHECKSUMS",
     "AhoCorasick",
     "AlternatingMachine",
     "Automaton",
     "CharMachine",
+    "ChecksumMachine",
     "ClassAutomaton",
     "FsmMachine",
     "Utf8Automaton",

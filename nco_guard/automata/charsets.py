@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _sre  # type: ignore[import-not-found]
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
 from re import _casefix, _compiler, _parser  # type: ignore[attr-defined]
@@ -20,7 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALL", "EMPTY", "NEWLINE", "CharClasses", "CharSet", "charset_of", "complement", "union", "word"]
+__all__ = [
+    "ALL",
+    "EMPTY",
+    "NEWLINE",
+    "CharClasses",
+    "CharSet",
+    "both",
+    "charset_of",
+    "complement",
+    "decimal_digits",
+    "union",
+    "word",
+]
 
 MAX_CODE_POINT = 0x10FFFF
 CharSet = tuple[tuple[int, int], ...]
@@ -56,6 +69,21 @@ def complement(ranges: CharSet) -> CharSet:
     if start <= MAX_CODE_POINT:
         gaps.append((start, MAX_CODE_POINT))
     return tuple(gaps)
+
+
+def both(first: CharSet, second: CharSet) -> CharSet:
+    """The characters that are in both sets."""
+    return complement(union(complement(first), complement(second)))
+
+
+@cache
+def decimal_digits() -> dict[int, CharSet]:
+    r"""The characters of `\d`, by their value from 0 to 9."""
+    found: dict[int, list[int]] = {}
+    for low, high in _category("CATEGORY_DIGIT", False):
+        for code in range(low, high + 1):
+            found.setdefault(unicodedata.decimal(chr(code)), []).append(code)
+    return {value: union(tuple((c, c) for c in codes)) for value, codes in found.items()}
 
 
 def charset_of(leaf: tuple[Any, Any], flags: int) -> CharSet:
@@ -176,6 +204,16 @@ class CharClasses:
         self._masks: dict[CharSet, int] = {}
         for column, ranges in enumerate(distinct):
             self._masks[ranges] = sum(1 << c for c in range(self.count) if membership[first[c], column])
+
+    def sets(self) -> list[CharSet]:
+        """Each class as a set of characters."""
+        ends = np.append(self.starts[1:], MAX_CODE_POINT + 1) - 1
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
+        for low, high, owner in zip(
+            self.starts.tolist(), ends.tolist(), self.range_classes.tolist(), strict=True
+        ):
+            found[owner].append((low, high))
+        return [union(tuple(ranges)) for ranges in found]
 
     def mask(self, ranges: CharSet) -> int:
         """The classes that make up one of the given sets, as a bit mask."""
