@@ -56,7 +56,9 @@ RARE = {"luhn": "٤५9", "mod97": "٤५\u212aſıİ"}
 
 def sum_pattern(rng: random.Random, checksum: str) -> str:
     """Random sequences, alternatives and repeats of digits (and letters), some with assertions around them."""
-    atoms = DIGITS + (["[A-Z]", "(?i:[a-k])", r"\w"] if checksum == "mod97" else [])
+    atoms = DIGITS + (
+        ["[A-Z]", "(?i:[a-k])", r"\w", r"\w{5}", r"(?:-?\w){5,7}"] if checksum == "mod97" else []
+    )
 
     def build(depth: int) -> str:
         r = rng.random()
@@ -90,15 +92,38 @@ def cases(seed: int, count: int, checksum: str, texts: int, longest: int = 10):
         count -= 1
         letters = FOR_SUMS[checksum] * 3 + RARE[checksum]
         for _ in range(texts):
-            yield pattern, flags, "".join(rng.choice(letters) for _ in range(rng.randint(0, longest)))
+            text = "".join(rng.choice(letters) for _ in range(rng.randint(0, longest)))
+            yield pattern, flags, repaired(rng, text) if checksum == "mod97" and rng.random() < 0.8 else text
+
+
+def repaired(rng: random.Random, text: str) -> str:
+    """The text with two neighbouring characters made such digits that some span passes MOD 97-10, if they can."""
+    for _ in range(5):
+        start = rng.randint(0, max(0, len(text) - 5))
+        for digits in rng.sample(range(100), 100):
+            candidate = f"{text[: start + 2]}{digits:02}{text[start + 4 :]}"
+            if mod97(candidate[start:]):
+                return candidate
+    return text
 
 
 @pytest.mark.parametrize("checksum", ["luhn", "mod97"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_match_exists_exactly_when_some_span_matches_and_passes(checksum: str, seed: int) -> None:
+    check_against_reference(checksum, seed, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checksum", ["luhn", "mod97"])
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_a_match_exists_exactly_when_some_span_matches_and_passes_at_length(checksum: str, seed: int) -> None:
+    check_against_reference(checksum, seed, 3000)
+
+
+def check_against_reference(checksum: str, seed: int, count: int) -> None:
     machines: dict[tuple[str, int], ChecksumMachine] = {}
     hits = 0
-    for pattern, flags, text in cases(seed, 250, checksum, 8):
+    for pattern, flags, text in cases(seed, count, checksum, 8):
         machine = machines.get((pattern, flags))
         if machine is None:
             machine = machines[pattern, flags] = ChecksumMachine(parse(pattern, flags), CHECKSUMS[checksum])
@@ -112,7 +137,7 @@ def test_a_match_exists_exactly_when_some_span_matches_and_passes(checksum: str,
                 position = max(ends)
         assert list(find_spans(machine, text)) == expected, (pattern, flags, text)
         hits += bool(spans)
-    assert hits > 100
+    assert hits > (50 if checksum == "luhn" else 10)
 
 
 @pytest.mark.parametrize("checksum", ["luhn", "mod97"])
@@ -136,10 +161,12 @@ def test_a_step_reports_every_end_of_a_match_that_passes(checksum: str) -> None:
 
 @pytest.mark.parametrize("checksum", ["luhn", "mod97"])
 def test_bytes_and_characters_agree_and_what_is_doomed_cannot_end(checksum: str) -> None:
-    for pattern, flags, text in cases(11, 150, checksum, 4, 7):
-        node = parse(pattern, flags)
-        machine = ChecksumMachine(node, CHECKSUMS[checksum])
-        automaton = ClassAutomaton(ChecksumMachine(node, CHECKSUMS[checksum]), absorbing=False)
+    known: tuple[tuple[str, int], ChecksumMachine, ClassAutomaton] | None = None
+    for pattern, flags, text in cases(11, 60, checksum, 4, 7):
+        if known is None or known[0] != (pattern, flags):
+            machine = ChecksumMachine(parse(pattern, flags), CHECKSUMS[checksum])
+            known = (pattern, flags), machine, ClassAutomaton(machine, absorbing=False)
+        _, machine, automaton = known
         state, hit = automaton.start, False
         for byte in text.encode():
             state = automaton.step(state, byte)
@@ -154,7 +181,7 @@ def test_bytes_and_characters_agree_and_what_is_doomed_cannot_end(checksum: str)
                 break
         if state >= 0 and machine.doomed(state):
             for length in range(3):
-                for more in itertools.product("05A- \n", repeat=length):
+                for more in itertools.product("05A-\n", repeat=length):
                     assert valid_spans(pattern, flags, checksum, text + "".join(more)), (pattern, text, more)
 
 
