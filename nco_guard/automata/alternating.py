@@ -151,6 +151,9 @@ class AlternatingMachine:
         self._set_ids: dict[frozenset[Thread], int] = {s: i for i, s in enumerate(self._sets)}
         self._advanced: dict[tuple[int, int, int, tuple[int, ...]], tuple[Thread, ...]] = {}
         self._stepped: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
+        self._looked_behind: dict[
+            tuple[tuple[int, ...], int, int], tuple[tuple[int, ...], tuple[int, ...]]
+        ] = {}
 
         root = self._cons(self._number(node), HERE if every_end else DONE)
         self._root: Thread = (root, frozenset(), FALSE)
@@ -484,6 +487,15 @@ class AlternatingMachine:
         self, runners: tuple[int, ...], before: int, cls: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Step all lookbehinds: their next Ds, and the value of each at this position (a D that has read `cls`)."""
+        key = (runners, before, cls)
+        found = self._looked_behind.get(key)
+        if found is None:
+            found = self._looked_behind[key] = self._find_behinds(runners, before, cls)
+        return found
+
+    def _find_behinds(
+        self, runners: tuple[int, ...], before: int, cls: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         values: list[int] = []
         following: list[int] = []
         for index, runner in enumerate(runners):

@@ -41,6 +41,9 @@ __all__ = ["CHECKSUMS", "Checksum", "ChecksumMachine", "Luhn", "Mod97"]
 
 Sum = tuple[int, ...]
 _Summed = tuple[Thread, Sum]
+# What a thread becomes by one character: the thread, whether a match ends before the character, whether one ends after
+# it, and whether the match that ends has no more duties.
+_Move = tuple[Thread, bool, bool, bool]
 
 
 class Checksum(ABC):
@@ -126,12 +129,13 @@ class ChecksumMachine(AlternatingMachine):
     `step` answers `~next` only where a match that passes completes; so do `may_end`, `doomed` and `longest_from`.
     """
 
-    def __init__(self, node: Node, checksum: Checksum, *, state_limit: int = 200_000) -> None:
+    def __init__(self, node: Node, checksum: Checksum, *, state_limit: int = 1_000_000) -> None:
         self.checksum = checksum
         # Main Ds: threads with their sums, and what matches that are complete still wait for. 0: nothing.
         self._mains: list[tuple[frozenset[_Summed], int]] = [(frozenset(), FALSE)]
         self._main_ids: dict[tuple[frozenset[_Summed], int], int] = {self._mains[0]: 0}
         self._reads: dict[tuple[Sum, int], Sum] = {}
+        self._moves: dict[tuple[Thread, int, int, tuple[int, ...]], tuple[_Move, ...]] = {}
         super().__init__(node, every_end=True, state_limit=state_limit)
         self._refine(node)
 
@@ -208,7 +212,8 @@ class ChecksumMachine(AlternatingMachine):
         matched, threads, waiting = self._step_summed(main, before, coarse, values, self._values[cls])
         if seed:
             threads.add((self._root, self.checksum.start))
-        reached = self._state((self._main(threads, self._intern(waiting)), following, self._before[coarse]))
+        duties = self._intern(waiting) if waiting else FALSE
+        reached = self._state((self._main(threads, duties), following, self._before[coarse]))
         return ~reached if matched else reached
 
     def _step_main(
@@ -223,24 +228,42 @@ class ChecksumMachine(AlternatingMachine):
     ) -> tuple[bool, set[_Summed], set[Thread]]:
         """Whether a match completes, the threads after the step, and the duties of matches that are complete."""
         sources, duties = self._mains[main]
-        matched, waiting = super()._step_main(duties, before, cls, values)
+        matched, waiting = False, set[Thread]()
+        if duties != FALSE:
+            matched, waiting = super()._step_main(duties, before, cls, values)
         rest: set[_Summed] = set()
         valid = self.checksum.valid
         for thread, state in sources:
+            key = (thread, before, cls, values)
+            moves = self._moves.get(key)
+            if moves is None:
+                moves = self._moves[key] = self._find_moves(*key)
+            if not moves:
+                continue
             reading = self._read(state, value)
-            for source, (cell, needs, never) in self._step_thread(thread, before, cls, values):
-                # Where the continuation may be empty, this end was looked at when the position was reached.
-                if cell == BEFORE:
-                    ended = not self._nullable[source] and valid(state)
-                else:
-                    ended = self._nullable[cell] and valid(reading)
-                    if cell != HERE:
-                        rest.add(((cell, needs, never), reading))
-                if ended and not needs and never == FALSE:
-                    matched = True
-                elif ended:
-                    waiting.add((DONE, needs, never))
+            for moved, ends_before, ends_after, through in moves:
+                if not ends_before and moved[0] != HERE:
+                    rest.add((moved, reading))
+                if (ends_before and valid(state)) or (ends_after and valid(reading)):
+                    if through:
+                        matched = True
+                    else:
+                        waiting.add((DONE, *moved[1:]))
         return matched, rest, waiting
+
+    def _find_moves(
+        self, thread: Thread, before: int, cls: int, values: tuple[int, ...]
+    ) -> tuple[_Move, ...]:
+        moves: list[_Move] = []
+        for source, moved in self._step_thread(thread, before, cls, values):
+            cell, needs, never = moved
+            through = not needs and never == FALSE
+            if cell != BEFORE:
+                moves.append((moved, False, self._nullable[cell], through))
+            elif not self._nullable[source]:
+                # Where the continuation may be empty, this end was looked at when the position was reached.
+                moves.append((moved, True, False, through))
+        return tuple(moves)
 
     def _in_pattern(self, cls: int) -> int:
         return self._coarse[cls]
