@@ -31,6 +31,7 @@ __all__ = [
     "charset_of",
     "complement",
     "decimal_digits",
+    "same_lower",
     "union",
     "word",
 ]
@@ -169,6 +170,16 @@ def _cased_characters() -> tuple[str, CharSet]:
         found.update(others)
     members = sorted(found)
     return "".join(map(chr, members)), union(tuple((c, c) for c in members))
+
+
+@cache
+def same_lower(code: int, *, ascii_only: bool = False) -> CharSet:
+    """The characters that a backreference under IGNORECASE takes for this one: `re` compares their lower case only."""
+    lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
+    image = lower(code)
+    return union(
+        ((code, code),), *(((ord(c), ord(c)),) for c in _cased_characters()[0] if lower(ord(c)) == image)
+    )
 
 
 class CharClasses:

@@ -226,7 +226,7 @@ class RegexRule(_Rule):
     text in which `regex` is found.
 
     Raises `PatternError` for text that `re.compile` refuses or warns about. Constructs that cannot be
-    enforced (backreferences, for example) are refused when the policy is compiled.
+    enforced (atomic groups, for example) are refused when the policy is compiled.
 
     `checksum` narrows the rule to matches whose characters pass a check, so that a number that only looks like a
     card's may be written. Any piece of the text that `regex` matches where it stands counts, also a shorter one than
