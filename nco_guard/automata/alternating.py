@@ -22,7 +22,7 @@ afterwards. States are found lazily, and their number is bounded by `state_limit
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import abc, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -659,7 +659,7 @@ class AlternatingMachine:
     def longest_from(
         self,
         state: int,
-        classes: list[int],
+        classes: abc.Sequence[int],
         position: int,
         *,
         passes: Callable[[int], bool] | None = None,

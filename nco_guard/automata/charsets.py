@@ -13,7 +13,7 @@ from __future__ import annotations
 import _sre  # type: ignore[import-not-found]
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from re import _casefix, _compiler, _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -212,6 +212,7 @@ class CharClasses:
         )
         self.count = len(signatures)
         first = {c: i for i, c in reversed(list(enumerate(self.range_classes.tolist())))}
+        self._ascii: bytes | None = None
         self._masks: dict[CharSet, int] = {}
         for column, ranges in enumerate(distinct):
             self._masks[ranges] = sum(1 << c for c in range(self.count) if membership[first[c], column])
@@ -229,6 +230,15 @@ class CharClasses:
     def mask(self, ranges: CharSet) -> int:
         """The classes that make up one of the given sets, as a bit mask."""
         return self._masks[ranges]
+
+    def of_text(self, text: str) -> Sequence[int]:
+        """The class of each character of a text. Cost: a table look-up per character for ASCII, else as `of`."""
+        if self.count <= 256 and text.isascii():
+            if self._ascii is None:
+                self._ascii = bytes(self.of(np.arange(128, dtype=np.uint32)).tolist())
+            return text.encode("ascii").translate(self._ascii.ljust(256, b"\0"))
+        found: list[int] = self.of(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")).tolist()
+        return found
 
     def of(self, code_points: NDArray[np.uint32]) -> NDArray[np.int64]:
         """The class of each code point. Cost: one binary search per character, vectorised."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from re import _parser  # type: ignore[attr-defined]
 
 import numpy as np
@@ -273,7 +273,7 @@ class ChecksumMachine(AlternatingMachine):
     def longest_from(
         self,
         state: int,
-        classes: list[int],
+        classes: Sequence[int],
         position: int,
         *,
         passes: Callable[[int], bool] | None = None,

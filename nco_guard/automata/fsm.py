@@ -8,6 +8,8 @@ The paper keeps the set of states reached from every start position (section 4.2
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from interegular import FSM
 from interegular.fsm import anything_else
 
@@ -84,7 +86,7 @@ class FsmMachine:
         """Never: the text may always end."""
         return False
 
-    def longest_from(self, state: int, classes: list[int], position: int) -> int | None:
+    def longest_from(self, state: int, classes: Sequence[int], position: int) -> int | None:
         """The end of the longest accepted word that starts at `position`; None: there is none."""
         member: object = self._initial
         best: int | None = None

@@ -7,31 +7,24 @@ there is a match at all; only where there is one, start and end are looked for. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.fsm import FsmMachine
 
-__all__ = ["classify", "find_spans", "matches"]
-
-
-def classify(machine: CharMachine, text: str) -> list[int]:
-    """The class of every character of the text."""
-    if not text:
-        return []
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    found: list[int] = machine.classes.of(points).tolist()
-    return found
+__all__ = ["find_spans", "longest_beginning", "matches"]
 
 
 def matches(machine: CharMachine, text: str) -> bool:
     """Whether there is a match anywhere. One pass, no memory; stops at the first completed match."""
-    state = machine.start
-    for cls in classify(machine, text):
-        state = machine.step(state, cls)
+    return _completes(machine, machine.classes.of_text(text))
+
+
+def _completes(machine: CharMachine, classes: Sequence[int]) -> bool:
+    state, step = machine.start, machine.step
+    for cls in classes:
+        state = step(state, cls)
         if state < 0:
             return True
     return not machine.may_end(state)
@@ -43,7 +36,9 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
     `machine` reports every end of a match (`every_end=True`). Cost: linear in the text; around each match, linear in
     its distance from the previous one times the length that candidate matches live.
     """
-    classes = classify(machine, text)
+    classes = machine.classes.of_text(text)
+    if not _completes(machine, classes):
+        return
     states = [machine.start]
     completed: list[bool] = [False]
     for cls in classes:
@@ -51,8 +46,6 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
         completed.append(state < 0)
         states.append(~state if state < 0 else state)
     at_end = not machine.may_end(states[-1])
-    if not at_end and not any(completed):
-        return
     marks = [i for i, done in enumerate(completed) if done]
     position = 0
     for mark in [*marks, len(classes) + 1] if at_end else marks:
@@ -64,3 +57,28 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
             else:
                 yield position, end
                 position = max(end, position + 1)
+
+
+def longest_beginning(machine: AlternatingMachine, text: str) -> tuple[int, int] | None:
+    """The longest stretch of the text that could be the beginning of a match, or is one; the first if several.
+
+    Cost: linear in the text times the length that candidate matches live.
+    """
+    classes = machine.classes.of_text(text)
+    best: tuple[int, int] | None = None
+    state = machine.start
+    for start, cls in enumerate(classes):
+        alive, end = machine.planted(state), start
+        while end < len(classes):
+            reached = machine.step(alive, classes[end], seed=False)
+            alive = ~reached if reached < 0 else reached
+            if reached >= 0 and machine.is_bare(alive):
+                break
+            end += 1
+            if machine.is_bare(alive):
+                break  # a match is complete, and none goes on
+        if end > start and (best is None or end - start > best[1] - best[0]):
+            best = (start, end)
+        reached = machine.step(state, cls)
+        state = ~reached if reached < 0 else reached
+    return best

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
-from nco_guard.automata.search import classify, find_spans, matches
+from nco_guard.automata.search import find_spans, matches
 from nco_guard.automata.syntax import parse
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
@@ -81,7 +81,7 @@ def test_with_every_end_a_step_reports_exactly_the_positions_where_matches_end(s
             continue
         text = patterns.text(rng)
         state, found = machine.start, set()
-        for end, cls in enumerate(classify(machine, text), start=1):
+        for end, cls in enumerate(machine.classes.of_text(text), start=1):
             state = machine.step(state, cls)
             if state < 0:
                 found.add(end)
@@ -104,7 +104,7 @@ def test_doomed_means_that_no_continuation_ends_well(seed: int) -> None:
         for _ in range(4):
             text = patterns.text(rng, 4)
             state = machine.start
-            for cls in classify(machine, text):
+            for cls in machine.classes.of_text(text):
                 state = machine.step(state, cls)
                 if state < 0:
                     break
@@ -145,7 +145,7 @@ def test_the_number_of_states_is_bounded() -> None:
     def run() -> None:
         for _ in range(100):
             state = machine.start
-            for cls in classify(machine, "".join(rng.choice("ab") for _ in range(40))):
+            for cls in machine.classes.of_text("".join(rng.choice("ab") for _ in range(40))):
                 state = machine.step(state, cls)
 
     with pytest.raises(StateLimitError, match="1,000 states"):

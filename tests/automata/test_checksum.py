@@ -9,7 +9,7 @@ import re
 import pytest
 
 from nco_guard.automata import CHECKSUMS, ChecksumMachine, ClassAutomaton
-from nco_guard.automata.search import classify, find_spans, matches
+from nco_guard.automata.search import find_spans, matches
 from nco_guard.automata.syntax import parse
 from tests.automata import patterns
 from tests.automata.checksum_reference import VALID, luhn, mod97, valid_spans
@@ -147,7 +147,7 @@ def test_a_step_reports_every_end_of_a_match_that_passes(checksum: str) -> None:
             continue
         machine = ChecksumMachine(parse(pattern, flags), CHECKSUMS[checksum])
         state, found = machine.start, set()
-        for end, cls in enumerate(classify(machine, text), start=1):
+        for end, cls in enumerate(machine.classes.of_text(text), start=1):
             state = machine.step(state, cls)
             if state < 0:
                 found.add(end)
@@ -175,7 +175,7 @@ def test_bytes_and_characters_agree_and_what_is_doomed_cannot_end(checksum: str)
                 break
         assert (hit or not automaton.may_end(state)) == matches(machine, text), (pattern, flags, text)
         state = machine.start
-        for cls in classify(machine, text):
+        for cls in machine.classes.of_text(text):
             state = machine.step(state, cls)
             if state < 0:
                 break

@@ -142,7 +142,7 @@ def test_it_uses_what_a_tool_answers(pair: tuple[Any, Any]) -> None:
                 {"role": "assistant", "content": "", "tool_calls": [call]},
                 {
                     "role": "tool",
-                    "content": json.dumps({"order_id": order, "status": status, "amount": paid}),
+                    "content": json.dumps(answer),
                 },
             ]
         )
