@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from nco_guard import demo  # noqa: E402
-from nco_guard.demo import templates, values  # noqa: E402
+from nco_guard.demo import values  # noqa: E402
+from nco_guard.demo.corpus import documents  # noqa: E402
 
 # The four formats of the paper, as given there.
 PII = re.compile(
@@ -164,11 +164,12 @@ def test_unguarded_it_breaks_the_policy_on_at_least_half_of_the_prompts(
 
 def test_its_text_is_readable(pair: tuple[Any, Any]) -> None:
     """Nearly every word that it writes is a word of the corpus."""
-    known = set(re.findall(r"[a-z]+", Path(templates.__file__).read_text(encoding="utf-8").lower()))
+    spoken = " ".join(m["content"] for document in documents(2000) for m in document.messages)
+    known = set(re.findall(r"[a-z]+", spoken.lower()))
     replies = _answers(pair, demo.PROMPTS["profanity"] + demo.PROMPTS["pii"], max_new_tokens=48)
     words = [word for reply in replies for word in re.findall(r"(?<![\w@.-])[a-z]+(?![\w@])", reply)]
     assert len(words) > 500
-    assert sum(word in known for word in words) > 0.95 * len(words)
+    assert sum(word in known for word in words) > 0.97 * len(words)
     assert all(reply.strip() for reply in replies)
 
 
@@ -198,7 +199,6 @@ def test_where_it_may_not_finish_an_address_it_has_another_way_on(pair: tuple[An
 
 def test_a_few_training_steps_run_and_give_the_same_weights_twice() -> None:
     from nco_guard.demo import train
-    from nco_guard.demo.corpus import documents
 
     tokenizer = train.train_tokenizer(list(documents(300, seed=1)))
     first, loss = train.train_model(tokenizer, steps=2)
