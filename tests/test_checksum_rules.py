@@ -73,12 +73,12 @@ def test_the_preset_can_be_told_to_block_valid_numbers_only(name: str) -> None:
     (pattern,) = (p for p in presets.patterns("pii") if p.short_name == name)
     assert "not looked at" in plain.rules[0].description
     assert "not looked at" not in valid.rules[0].description
-    compiled = compile_policy(valid)
+    compiled, compiled_plain = compile_policy(valid), compile_policy(plain)
     for text in pattern.examples.match:
         assert not verify(compiled, text).ok, text
         last = max(i for i, c in enumerate(text) if c.isdigit())
         typo = f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}"
-        assert not verify(plain, typo).ok
+        assert not verify(compiled_plain, typo).ok
         assert verify(compiled, typo).ok, typo
     assert all(rule.stop_at is None for rule in valid.rules)
     others = presets.load("pii", except_=[name])
@@ -103,7 +103,7 @@ def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: 
     merges = ("10", "41", "5 9", "915", "a4", "GB", "9a", "-1", "001", "B1", "54 ")
     guard = bound(RegexRule(id="r", regex=pattern, checksum=checksum), merges=merges)
     vocabulary, forbidden_seen = guard.vocabulary, 0
-    for _ in range(60):
+    for _ in range(25):
         session, text = guard.session(), ""
         for _ in range(10):
             mask = session.mask()
@@ -118,7 +118,7 @@ def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: 
             token = rng.choice([i for i in usable if not mask[i]])
             session.advance(token)
             text += vocabulary.tokens[token].decode()
-    assert forbidden_seen > (40 if checksum == "luhn" else 0)
+    assert forbidden_seen > (20 if checksum == "luhn" else 0)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -180,7 +180,7 @@ def test_a_model_that_longs_for_numbers_writes_wrong_ones_and_never_a_valid_one(
 
     free: list[bool] = []
     guarded: list[bool] = []
-    for seed in range(3):
+    for seed in range(2):
         inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
         torch.manual_seed(seed)
         output = model.generate(**inputs, max_new_tokens=48, do_sample=True)
