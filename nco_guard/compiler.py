@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from nco_guard.automata import (
+    CHECKSUMS,
     AhoCorasick,
     AlternatingMachine,
     Automaton,
+    ChecksumMachine,
     ClassAutomaton,
     FsmMachine,
     Rewriting,
@@ -139,6 +141,8 @@ class CompiledRule:
         node = self.stop_node if stop and self.stop_node is not None else self.node
         if node is None:
             raise PolicyError("the rule has no pattern", rule_id=self.id)
+        if isinstance(self.rule, RegexRule) and self.rule.checksum != "none":
+            return ChecksumMachine(node, CHECKSUMS[self.rule.checksum])
         return AlternatingMachine(node, every_end=every_end)
 
     @cached_property

@@ -163,7 +163,7 @@ class TestMistakes:
         path = tmp_path / "policy.yaml"
         path.write_text("rules: [\n")
         fails_cleanly(call("check", path))
-        path.write_text("name: x\nrules:\n  - {id: a, regex: '(a)\\1'}\n")
+        path.write_text("name: x\nrules:\n  - {id: a, regex: '(a+)\\1'}\n")
         fails_cleanly(call("verify", path, "-", stdin="x"), "'a'")
         path.write_text("name: x\nrules:\n  - {id: a, strings: [b], nonsense: 1}\n")
         fails_cleanly(call("check", path), "nonsense")
