@@ -30,7 +30,9 @@ POLICIES = {
 }
 
 
-def speed(guard: Guard | None, model: Any, tokenizer: Any, inputs: dict[str, Any], new_tokens: int, seed: int) -> float:
+def speed(
+    guard: Guard | None, model: Any, tokenizer: Any, inputs: dict[str, Any], new_tokens: int, seed: int
+) -> float:
     """Tokens per second of one call."""
     options = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens, "do_sample": True}
     torch.manual_seed(seed)
@@ -43,7 +45,9 @@ def speed(guard: Guard | None, model: Any, tokenizer: Any, inputs: dict[str, Any
     return output.shape[0] * (output.shape[1] - inputs["input_ids"].shape[1]) / elapsed
 
 
-def compare(guard: Guard, model: Any, tokenizer: Any, batch: int, rounds: int, new_tokens: int) -> dict[str, Any]:
+def compare(
+    guard: Guard, model: Any, tokenizer: Any, batch: int, rounds: int, new_tokens: int
+) -> dict[str, Any]:
     """Medians and spread of both ways, and of their ratio."""
     prompts = [demo.PROMPTS["pii"][i % len(demo.PROMPTS["pii"])] for i in range(batch)]
     inputs = dict(
@@ -70,7 +74,9 @@ def compare(guard: Guard, model: Any, tokenizer: Any, batch: int, rounds: int, n
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--new-tokens", type=int, default=64)

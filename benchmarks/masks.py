@@ -5,9 +5,10 @@
     python benchmarks/masks.py --json results.json
 
 A step is `forbidden_ids` and `advance` for one sequence. A *new* step meets a joint state for the first time, a *known*
-one does not. Times are the thread's own (CPU) time. llguidance's step is computing its mask and consuming a token; what it cannot express (word boundaries,
-lookaround, soft rules) is left out. The definition feeds every token's bytes to every automaton; on a sample of states
-it is timed and must give the same mask. Ratios are to nco-guard's own time: above 1, nco-guard is faster.
+one does not. Times are the thread's own (CPU) time. llguidance's step is computing its mask and consuming a token; what
+it cannot express (word boundaries, lookaround, soft rules) is left out. The definition feeds every token's bytes to
+every automaton; on a sample of states it is timed and must give the same mask. Ratios are to nco-guard's own time:
+above 1, nco-guard is faster.
 """
 
 from __future__ import annotations
@@ -231,8 +232,12 @@ def table(rows: Sequence[Row]) -> str:
 
 def main() -> int:
     """Measure, print, and fail if any mask differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, help="a folder with tokenizer.json; default: the shipped one")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, help="a folder with tokenizer.json; default: the shipped one"
+    )
     parser.add_argument("--steps", type=int, default=2000, help="tokens of text per policy (default 2000)")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()

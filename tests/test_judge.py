@@ -47,7 +47,9 @@ class Court:
         self.special[[*self.vocabulary.special_ids, *self.vocabulary.unusable_ids]] = True
         self.special[self.eos] = False
 
-    def agree(self, rng: random.Random, strings: tuple[str, ...], patterns: tuple[str, ...], steps: int) -> int:
+    def agree(
+        self, rng: random.Random, strings: tuple[str, ...], patterns: tuple[str, ...], steps: int
+    ) -> int:
         """Compare all masks along a random text; returns how many entries were compared."""
         rules = [StringRule(id="s", strings=strings)] if strings else []
         rules += [RegexRule(id=f"p{i}", regex=pattern) for i, pattern in enumerate(patterns)]
@@ -117,6 +119,8 @@ def test_an_independent_engine_agrees_over_real_vocabularies() -> None:
         compared += court.agree(rng, words, (), steps=60)
         compared += court.agree(rng, (), PATTERNS[:3], steps=60)
         for _ in range(4):
-            compared += court.agree(rng, tuple(rng.sample(STRINGS, 3)), tuple(rng.sample(PATTERNS, 2)), steps=30)
+            compared += court.agree(
+                rng, tuple(rng.sample(STRINGS, 3)), tuple(rng.sample(PATTERNS, 2)), steps=30
+            )
     print(f"{compared:,} entries of masks compared")
     assert compared > 10_000_000

@@ -61,8 +61,12 @@ def walk(pattern: str, stop_at: str | None) -> None:
     import resource
 
     rng = random.Random(0)
-    words = {"".join(rng.choice("abcdehilmnorstxy ") for _ in range(rng.randint(2, 9))) for _ in range(100_000)}
-    vocabulary = toy_vocabulary([*sorted(words), "日", "é", "😀", *(w for w in LETTERS if len(w.encode()) > 1)])
+    words = {
+        "".join(rng.choice("abcdehilmnorstxy ") for _ in range(rng.randint(2, 9))) for _ in range(100_000)
+    }
+    vocabulary = toy_vocabulary(
+        [*sorted(words), "日", "é", "😀", *(w for w in LETTERS if len(w.encode()) > 1)]
+    )
     by_bytes = {token: i for i, token in enumerate(vocabulary.tokens)}
     started, steps, refused = time.perf_counter(), 0, None
     try:
@@ -75,8 +79,7 @@ def walk(pattern: str, stop_at: str | None) -> None:
                 session.advance(token)
                 steps += 1
     except (PatternError, StateLimitError) as error:
-        assert error.rule_id == "heavy", error
-        refused = type(error).__name__
+        refused = f"{type(error).__name__} of {error.rule_id}"
     print(
         json.dumps(
             {
@@ -101,7 +104,8 @@ def measured(pattern: str, stop_at: str | None = None) -> dict[str, object]:
 
 
 def check(found: dict[str, object]) -> None:
-    assert found["refused"] or found["steps"]
+    assert found["steps"] or found["refused"]
+    assert found["refused"] in (None, "PatternError of heavy", "StateLimitError of heavy")
     assert isinstance(found["mebibytes"], int)
     assert found["mebibytes"] < MEBIBYTES
 
@@ -137,9 +141,7 @@ def test_a_pattern_that_may_be_empty_however_nested_is_refused() -> None:
 
 def test_nesting_is_bounded_with_a_typed_error() -> None:
     with pytest.raises(PatternError) as caught:
-        compile_policy(
-            Policy(name="p", rules=(RegexRule(id="deep", regex="(" * 190 + "a" + "b)+" * 190),))
-        )
+        compile_policy(Policy(name="p", rules=(RegexRule(id="deep", regex="(" * 190 + "a" + "b)+" * 190),)))
     assert caught.value.rule_id == "deep"
     flat = "(" * 140 + "a" + ")" * 140 + "b"
     compiled = compile_policy(Policy(name="p", rules=(RegexRule(id="flat", regex=flat),)))

@@ -3,15 +3,16 @@
 The dialect is Python's `re`; using its parser means that no pattern can be read differently here. Only whether a
 match *exists* matters to a guard, so groups and laziness leave no trace in the tree.
 
-Refused, by a `PatternError` that names construct, position and alternative: backreferences, conditionals, atomic
-groups and possessive quantifiers (not regular, or not decidable this way).
+Backreferences are written out where that is finite (see `backreferences`). Refused, by a `PatternError` that names
+construct, position and alternative: other backreferences, conditionals, atomic groups and possessive quantifiers (not
+regular, or not decidable this way).
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from re import _parser  # type: ignore[attr-defined]
@@ -32,7 +33,10 @@ __all__ = [
     "is_nullable",
     "literal",
     "parse",
+    "repeat",
+    "scoped",
     "sequence",
+    "subnodes",
     "whole_word",
 ]
 
@@ -105,7 +109,6 @@ _AT_KINDS = {
 }
 
 _REFUSED = {
-    "GROUPREF": ("a backreference", "write the alternatives out, e.g. (?:a-a|b-b) for ([ab])-\\1"),
     "GROUPREF_EXISTS": ("a conditional group", "write the two cases as alternatives"),
     "ATOMIC_GROUP": ("an atomic group", "use an ordinary group (?:...)"),
     "POSSESSIVE_REPEAT": ("a possessive quantifier", "use the ordinary quantifier"),
@@ -123,7 +126,7 @@ def parse(pattern: str, flags: int = 0) -> Node:
             warnings.simplefilter("ignore")
             re.compile(pattern, flags)  # some rules (the width of lookbehinds) are checked only here
             parsed = _parser.parse(pattern, flags)
-        node = _sequence_of(parsed, parsed.state.flags, pattern)
+        node = _read(parsed, pattern)
     except re.error as error:
         raise PatternError(
             f"{error.msg}; correct the pattern", construct="not a valid pattern", position=error.pos
@@ -138,6 +141,22 @@ def parse(pattern: str, flags: int = 0) -> Node:
             f"more than {MAX_DEPTH} levels; flatten it or split the rule", construct="too deep a nesting"
         )
     return node
+
+
+def _read(parsed: Any, pattern: str) -> Node:
+    flags = parsed.state.flags
+    # Backreferences are made of this module's nodes, so they are imported late.
+    from nco_guard.automata import backreferences
+
+    if backreferences.has_references(parsed):
+        return backreferences.expand(
+            parsed,
+            flags,
+            pattern,
+            parsed.state.groupdict,
+            lambda op, argument, inner: _node(op, argument, inner, pattern),
+        )
+    return _sequence_of(parsed, flags, pattern)
 
 
 def _deeper_than(node: Node, limit: int) -> bool:
@@ -166,13 +185,10 @@ def _node(op: Any, argument: Any, flags: int, pattern: str) -> Node:
     if name == "BRANCH":
         return alternation([_sequence_of(option, flags, pattern) for option in argument[1]])
     if name == "SUBPATTERN":
-        _, add, remove, body = argument
-        if add & _TYPE_FLAGS:
-            flags &= ~_TYPE_FLAGS
-        return _sequence_of(body, (flags | add) & ~remove, pattern)
+        return _sequence_of(argument[3], scoped(flags, argument), pattern)
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
         low, high, body = argument
-        return _repeat(
+        return repeat(
             _sequence_of(body, flags, pattern), int(low), None if high is _parser.MAXREPEAT else int(high)
         )
     if name == "AT":
@@ -188,13 +204,20 @@ def _node(op: Any, argument: Any, flags: int, pattern: str) -> Node:
     )
 
 
+def scoped(flags: int, subpattern: Any) -> int:
+    """The flags inside a parsed group, given those outside: `(?i:...)` adds, `(?-i:...)` removes."""
+    _, add, remove, _ = subpattern
+    if add & _TYPE_FLAGS:
+        flags &= ~_TYPE_FLAGS
+    return int((flags | add) & ~remove)
+
+
 _LEAF_FLAGS = re.IGNORECASE | re.ASCII | re.DOTALL | re.UNICODE
 _TYPE_FLAGS = re.ASCII | re.LOCALE | re.UNICODE
 
 # Where a refused construct stands. The parser keeps no offsets, so this looks for its spelling; escapes and
 # character classes are stepped over.
 _SPELLINGS = {
-    "GROUPREF": re.compile(r"\\[1-9]|\(\?P="),
     "GROUPREF_EXISTS": re.compile(r"\(\?\((?!\?)"),
     "ATOMIC_GROUP": re.compile(r"\(\?>"),
     "POSSESSIVE_REPEAT": re.compile(r"[*+?}]\+"),
@@ -230,11 +253,12 @@ def _at(name: str, flags: int) -> Node:
         if flags & re.MULTILINE:
             return Assertion("line_end")
         # `$` also holds before one final newline.
-        return Look(sequence([_repeat(Chars(NEWLINE), 0, 1), Assertion("text_end")]), False, False)
+        return Look(sequence([repeat(Chars(NEWLINE), 0, 1), Assertion("text_end")]), False, False)
     return Assertion(_AT_KINDS[name], ascii_only and "BOUNDARY" in name)
 
 
-def _repeat(body: Node, low: int, high: int | None) -> Node:
+def repeat(body: Node, low: int, high: int | None) -> Node:
+    """`low` to `high` times the body, simplified."""
     if high == 0 or body == EMPTY:
         return EMPTY
     if low == high == 1:
@@ -298,6 +322,20 @@ def is_nullable(node: Node) -> bool:
     if isinstance(node, Look):
         return not node.negative and is_nullable(node.body)
     return False
+
+
+def subnodes(node: Node) -> Iterator[Node]:
+    """The node and all nodes below it."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if isinstance(current, Sequence):
+            stack.extend(current.items)
+        elif isinstance(current, Alternation):
+            stack.extend(current.options)
+        elif isinstance(current, (Repeat, Look)):
+            stack.append(current.body)
 
 
 def literal(text: str, *, fold: bool = False) -> Node:

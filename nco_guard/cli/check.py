@@ -56,7 +56,11 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
             rule["mode"] if rule["mode"] != "soft" else f"soft (-{rule['penalty']:g})",
             ", ".join(
                 word
-                for word, on in (("whole words", rule["whole_word"]), ("any case", rule["case"] == "fold"))
+                for word, on in (
+                    ("whole words", rule["whole_word"]),
+                    ("any case", rule["case"] == "fold"),
+                    (f"if {rule.get('checksum')} passes", rule.get("checksum", "none") != "none"),
+                )
                 if on
             )
             or "exactly",
@@ -75,7 +79,7 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
 
 def _rule(rule: Rule) -> dict[str, Any]:
     """A rule without its strings and patterns: those are often what must not stand in a log."""
-    from nco_guard.policy import StringRule
+    from nco_guard.policy import RegexRule, StringRule
 
     described: dict[str, Any] = {
         "id": rule.id,
@@ -90,6 +94,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
         described["penalty"] = rule.penalty
     if isinstance(rule, StringRule):
         described["strings"] = len(rule.strings)
+    if isinstance(rule, RegexRule):
+        described["checksum"] = rule.checksum
     return described
 
 

@@ -8,13 +8,13 @@ import socket
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from nco_guard import demo  # noqa: E402
-from nco_guard.demo import values  # noqa: E402
-from nco_guard.demo.corpus import documents  # noqa: E402
+from nco_guard import demo
+from nco_guard.demo import values
+from nco_guard.demo.corpus import documents
 
 # The four formats of the paper, as given there.
 PII = re.compile(
@@ -73,7 +73,7 @@ def test_the_weights_are_small() -> None:
 
 def test_every_byte_is_in_the_vocabulary_and_any_text_survives_a_round_trip(pair: tuple[Any, Any]) -> None:
     tokenizer = pair[1]
-    alphabet = transformers.convert_slow_tokenizer.bytes_to_unicode()
+    alphabet = bytes_to_unicode()
     assert set(alphabet.values()) <= set(tokenizer.get_vocab())
     characters = "".join(map(chr, range(1, 0x250)))
     mixed = "café 中文 \U0001f600\tx\r\n\n y  z "

@@ -100,8 +100,11 @@ class Fuzzer:
                 self.totals["no way to end"] += 1
                 processor.reset()
                 continue
-            if not options.get("num_beams"):  # beams can be filled up with impossible rows; `generate` trims them
-                self.judge(world, output.sequences, inputs.input_ids.shape[1], "one processor, again and again")
+            # Beams can be filled up with impossible rows; `Guard.generate` trims those.
+            if not options.get("num_beams"):
+                self.judge(
+                    world, output.sequences, inputs.input_ids.shape[1], "one processor, again and again"
+                )
             for scores, logits in zip(output.scores or (), output.logits or (), strict=True):
                 kept = scores > -torch.inf
                 if not world.soft:
@@ -205,7 +208,9 @@ class Fuzzer:
         self.raw(world, batch)
         self.masks(bound, rows)
         if len(rows) > 1 and min(map(len, rows)):
-            self.together(bound, [row for row in rows if not set(row) & set(bound.vocabulary.eos_ids)] or rows[:1])
+            self.together(
+                bound, [row for row in rows if not set(row) & set(bound.vocabulary.eos_ids)] or rows[:1]
+            )
         if self.rng.random() < 0.3:
             self.threads(world)
         self.totals["policies"] += 1
@@ -229,7 +234,9 @@ def test_unguarded_the_same_models_write_what_is_forbidden() -> None:
             world = worlds.world(fuzzer.rng, family)
             inputs = world.tokenizer(["a b"] * 4, return_tensors="pt", return_token_type_ids=False)
             output = world.models[1].generate(**inputs, max_new_tokens=LENGTH, do_sample=True)
-            texts = world.tokenizer.batch_decode(output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True)
+            texts = world.tokenizer.batch_decode(
+                output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True
+            )
             broken += sum(bool(world.violated(text)) for text in texts)
     assert broken > 20
 
