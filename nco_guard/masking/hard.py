@@ -35,10 +35,10 @@ _NO_EXIT = HORIZON + 1
 
 # How far single bytes are tried as ways out before the whole vocabulary is searched.
 _EXPLORED_BYTES = 4
-_EXPLORED_STATES = 16
+_EXPLORED_STATES = 48
 
 # States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
-_EXPANSION_LIMIT = 400
+_EXPANSION_LIMIT = 2000
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
