@@ -232,7 +232,7 @@ def test_unguarded_the_same_models_write_what_is_forbidden() -> None:
     for family in worlds.FAMILIES:
         for _ in range(5):
             world = worlds.world(fuzzer.rng, family)
-            inputs = world.tokenizer(["a b"] * 4, return_tensors="pt", return_token_type_ids=False)
+            inputs = world.tokenizer(["a b"] * 16, return_tensors="pt", return_token_type_ids=False)
             output = world.models[1].generate(**inputs, max_new_tokens=LENGTH, do_sample=True)
             texts = world.tokenizer.batch_decode(
                 output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True
