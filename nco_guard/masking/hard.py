@@ -38,7 +38,7 @@ _EXPLORED_BYTES = 4
 _EXPLORED_STATES = 48
 
 # States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
-_EXPANSION_LIMIT = 2000
+_EXPANSION_LIMIT = 1000
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
