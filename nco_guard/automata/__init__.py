@@ -1,10 +1,13 @@
 """Search automata over UTF-8 bytes: everything that can be forbidden, in one form.
 
-Start at `automaton` for the interface, `alternating` for regular expressions, `literals` for strings.
+Start at `automaton` for the interface, `alternating` for regular expressions, `literals` for strings,
+`folding` for what rules look past.
 """
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton, Utf8Automaton
+from nco_guard.automata.folded import FoldedMachine
+from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.literals import AhoCorasick
 
@@ -14,6 +17,9 @@ __all__ = [
     "Automaton",
     "CharMachine",
     "ClassAutomaton",
+    "FoldSpec",
+    "FoldedMachine",
     "FsmMachine",
     "Utf8Automaton",
+    "fold_text",
 ]

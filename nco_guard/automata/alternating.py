@@ -36,6 +36,7 @@ from nco_guard.automata.syntax import (
     Repeat,
     Sequence,
     is_nullable,
+    subnodes,
 )
 from nco_guard.errors import StateLimitError
 
@@ -112,19 +113,6 @@ class _HereOp:
 _Op = _CharOp | _SequenceOp | _AltOp | _RepeatOp | _TestOp | _AheadOp | _BehindOp | _HereOp
 
 
-def _subnodes(node: Node) -> Iterator[Node]:
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        yield current
-        if isinstance(current, Sequence):
-            stack.extend(current.items)
-        elif isinstance(current, Alternation):
-            stack.extend(current.options)
-        elif isinstance(current, (Repeat, Look)):
-            stack.append(current.body)
-
-
 class AlternatingMachine:
     """Searches for one pattern, a character class at a time.
 
@@ -186,7 +174,7 @@ class AlternatingMachine:
         kinds: set[tuple[str, bool]] = set()
         self._runner_bodies: list[Node] = []
         self._runner_of: dict[Node, int] = {}
-        for part in _subnodes(node):
+        for part in subnodes(node):
             if isinstance(part, Chars):
                 sets.append(part.ranges)
             elif isinstance(part, Assertion):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from re import _parser  # type: ignore[attr-defined]
@@ -33,6 +33,7 @@ __all__ = [
     "literal",
     "parse",
     "sequence",
+    "subnodes",
     "whole_word",
 ]
 
@@ -275,6 +276,20 @@ def is_nullable(node: Node) -> bool:
     if isinstance(node, Look):
         return not node.negative and is_nullable(node.body)
     return False
+
+
+def subnodes(node: Node) -> Iterator[Node]:
+    """The node and all nodes below it."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if isinstance(current, Sequence):
+            stack.extend(current.items)
+        elif isinstance(current, Alternation):
+            stack.extend(current.options)
+        elif isinstance(current, (Repeat, Look)):
+            stack.append(current.body)
 
 
 def literal(text: str, *, fold: bool = False) -> Node:
