@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
-from nco_guard.automata.folding import FoldSpec, read_escapes, settle_escapes
+from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedMachine"]
@@ -41,7 +41,8 @@ class FoldedMachine:
         self._states: list[tuple[int, str]] = []
         self._ids: dict[tuple[int, str], int] = {}
         self._steps: dict[int, int] = {}
-        self._alive: dict[int, bool] = {}
+        self._alive: dict[int, bool] = {}  # of the inner machine's states
+        self._doomed: dict[int, bool] = {}
         self._may_end: dict[int, bool] = {}
         self.start = self._state(inner.start, "")
 
@@ -144,33 +145,70 @@ class FoldedMachine:
             known = self._may_end[state] = not matched and self.inner.may_end(inner)
         return known
 
+    # -- ways out ----------------------------------------------------------------------------------------------
+
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match.
 
         The inner machine cannot tell: what would save it may be a character that occurs in no folded text.
-        Breadth-first over new states, at most `LIVENESS_LIMIT` of them; beyond that a state counts as not doomed.
         """
-        if state not in self._alive:
-            self._alive[state] = self._find_end(state)
-        return not self._alive[state]
+        if self.may_end(state):
+            return False
+        known = self._doomed.get(state)
+        if known is None:
+            inner, pending = self._states[state]
+            known = self._doomed[state] = not self._lives_pending(inner, pending)
+        return known
 
-    def _find_end(self, state: int) -> bool:
-        seen = {state}
-        queue = deque([state])
+    def _lives_pending(self, inner: int, pending: str) -> bool:
+        """Whether there is a way on from a state that may not end.
+
+        What an escape under way can come to denote is a range of characters. Or it breaks off: anything can follow
+        what it reads as literally, since anything can be written as an escape, which begins with a backslash. (Only a
+        lone backslash does not break off so, but then it reads as the denoted backslash.)
+        """
+        if not pending:
+            return self._lives(inner)
+        for low, high in denotable(pending):
+            first, last = np.searchsorted(self.classes.starts, [low, high], side="right") - 1
+            for cls in np.unique(self.classes.range_classes[first : last + 1]).tolist():
+                reached, matched = self._feed(inner, self._images[cls])
+                if not matched and self._lives(reached):
+                    return True
+        character, rest = break_off(pending)
+        reached, matched = self._feed_text(inner, character)
+        if matched or pending == "\\":
+            return False
+        return self._lives_pending(reached, rest)
+
+    def _lives(self, inner: int) -> bool:
+        """Whether some folded text leads from a state of the inner machine to one in which the text may end.
+
+        Breadth-first, at most `LIVENESS_LIMIT` states; beyond that the answer is yes: then a dead end may come later,
+        never a match.
+        """
+        if inner in self._alive:
+            return self._alive[inner]
+        images = dict.fromkeys(image for image in self._images if image)
+        seen = {inner}
+        queue = deque([inner])
         while queue:
             current = queue.popleft()
-            if self._alive.get(current) or self.may_end(current):
+            if self._alive.get(current) or self.inner.may_end(current):
+                self._alive[inner] = True
                 return True
             if self._alive.get(current) is False:
                 continue
-            for cls in range(self.classes.count):
-                reached = self.step(current, cls)
-                if reached >= 0 and reached not in seen:
-                    if self.may_end(reached):
+            for image in images:
+                reached, matched = self._feed(current, image)
+                if not matched and reached not in seen:
+                    if self.inner.may_end(reached):
+                        self._alive[inner] = True
                         return True
                     seen.add(reached)
                     queue.append(reached)
             if len(seen) > LIVENESS_LIMIT:
+                self._alive[inner] = True
                 return True
         for dead in seen:
             self._alive[dead] = False

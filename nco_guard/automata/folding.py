@@ -12,7 +12,7 @@ What is not promised: step 2 never joins a letter and a following mark into one 
 can reorder marks without limit. Strings of rules are therefore looked for in every canonically equivalent spelling
 (`spellings`); a regular expression is taken at its word.
 
-Cost: a table of images per combination of settings, about 0.1 s and then kept; folding is linear.
+Cost: a table of images for each combination of settings, some tenths of a second and then kept; folding is linear.
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain, permutations
 from typing import Literal
 
 from nco_guard.automata.charsets import CharSet, union
 
-__all__ = ["IGNORABLE_SETS", "FoldSpec", "fold_text", "read_escapes", "settle_escapes", "spellings"]
+__all__ = [
+    "IGNORABLE_SETS",
+    "FoldSpec",
+    "break_off",
+    "denotable",
+    "fold_text",
+    "read_escapes",
+    "settle_escapes",
+    "spellings",
+]
 
 # Characters that show as nothing. Source: Unicode 15, property Default_Ignorable_Code_Point.
 _ZERO_WIDTH: CharSet = (
@@ -96,21 +105,31 @@ class FoldSpec:
         """Whether every text folds to itself."""
         return self.normalize == "none" and not self.ignore and not self.json_escapes
 
-    @cached_property
+    @property
     def images(self) -> dict[str, str]:
         """The characters that do not fold to themselves, and what they fold to: nothing, one or several."""
-        return _images(self.normalize, tuple(sorted(set(self.ignore))))
+        return _images(self.normalize, _sorted(self.ignore))
 
-    @cached_property
+    @property
     def vanished(self) -> CharSet:
         """The characters that occur in no folded text; a pattern that asks for one waits in vain."""
-        occurring = set("".join(self.images.values()))
-        return union(*(((ord(c), ord(c)),) for c in self.images if c not in occurring))
+        return _vanished(self.normalize, _sorted(self.ignore))
 
     def fold(self, text: str) -> str:
         """Steps 2 to 4 alone: for text that no JSON parser will read, such as the strings of rules."""
         images = self.images
         return "".join([images.get(c, c) for c in text])
+
+
+def _sorted(ignore: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(ignore)))
+
+
+@cache
+def _vanished(normalize: str, ignore: tuple[str, ...]) -> CharSet:
+    images = _images(normalize, ignore)
+    occurring = set("".join(images.values()))
+    return union(*(((ord(c), ord(c)),) for c in images if c not in occurring))
 
 
 @cache
@@ -124,7 +143,7 @@ def _images(normalize: str, ignore: tuple[str, ...]) -> dict[str, str]:
     if not nfkc and not accents:
         return found
     for c in map(chr, chain(*_SCANNED)):
-        if c in ignored:
+        if c in ignored or unicodedata.is_normalized("NFKD", c):
             continue
         image = unicodedata.normalize("NFKC", c) if nfkc else c
         if accents:
@@ -174,7 +193,7 @@ def _read_one(text: str, position: int) -> tuple[str, int]:
     if escape["unit"]:
         return chr(int(escape["unit"], 16)), escape.end()
     high, low = int(escape["pair"][2:6], 16), int(escape["pair"][8:12], 16)
-    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)), escape.end()
+    return chr(0x10000 + (high - 0xD800 << 10) + low - 0xDC00), escape.end()
 
 
 def read_escapes(text: str) -> Iterator[tuple[str, int, int]]:
@@ -199,6 +218,34 @@ def settle_escapes(text: str) -> tuple[str, str]:
         character, position = _read_one(text, position)
         settled.append(character)
     return "".join(settled), text[position:]
+
+
+def break_off(pending: str) -> tuple[str, str]:
+    """An unsettled escape where it breaks off: what reads literally at once, and what may go on as an escape."""
+    if re.match(_HIGH, pending):
+        return chr(int(pending[2:6], 16)), pending[6:]
+    return pending, ""
+
+
+def denotable(pending: str) -> list[tuple[int, int]]:
+    """The code points, as inclusive ranges, that an unsettled escape can come to denote if it is gone on with."""
+    if pending == "\\":
+        return [(0, 0x10FFFF)]
+    if re.match(_HIGH, pending):
+        first, last = _digit_range(pending[8:])
+        base = 0x10000 + (int(pending[2:6], 16) - 0xD800 << 10)
+        return [(base + max(first, 0xDC00) - 0xDC00, base + min(last, 0xDFFF) - 0xDC00)]
+    first, last = _digit_range(pending[2:])
+    found = [(first, last)]
+    high, highest = max(first, 0xD800), min(last, 0xDBFF)
+    if high <= highest:
+        found.append((0x10000 + (high - 0xD800 << 10), 0x10000 + (highest - 0xD800 << 10) + 0x3FF))
+    return found
+
+
+def _digit_range(digits: str) -> tuple[int, int]:
+    """The least and the greatest value of four hexadecimal digits that begin with these."""
+    return int(digits.ljust(4, "0"), 16), int(digits.ljust(4, "F"), 16)
 
 
 # -- the fold --------------------------------------------------------------------------------------------------

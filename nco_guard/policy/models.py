@@ -174,7 +174,7 @@ class _Rule(_Model):
     )
     json_escapes: _Flag = Field(
         default=False,
-        description=r"Escapes of JSON strings (\\u0066) count as the characters that they denote.",
+        description=r"Escapes of JSON strings (\u0066) count as the characters that they denote.",
     )
     stop_at: str | None = Field(
         default=None,
