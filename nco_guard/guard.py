@@ -77,7 +77,9 @@ class Guard:
         """
         eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
         # Tokens can be added to a tokenizer after it was bound; its length shows that.
-        size = len(tokenizer) if hasattr(tokenizer, "__len__") else tokenizer.get_vocab_size()
+        size = (
+            len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", int)()
+        )
         key = (id(tokenizer), size, vocab_width, skip_special_tokens, eos)
         with self._lock:
             bound = self._bound.get(key)

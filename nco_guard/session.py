@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import CompiledPolicy
-from nco_guard.errors import ForbiddenTokenError, GenerationError
+from nco_guard.errors import ForbiddenTokenError, GenerationError, PolicyError
 from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.policy import Policy
 from nco_guard.tokens import PrefixTree, Vocabulary
@@ -28,6 +28,7 @@ class BoundGuard:
 
     Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
     meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens.
+    `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
     """
 
     def __init__(
@@ -41,12 +42,23 @@ class BoundGuard:
         self._tree = PrefixTree(vocabulary.tokens, [i for i in range(vocabulary.width) if i not in outside])
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
+        self.fallback_id = self._find_fallback()
         started = time.perf_counter()
         self._tables = self._fresh()
         self._tables_seconds = time.perf_counter() - started
 
     def __repr__(self) -> str:
         return f"BoundGuard(policy={self.policy.name!r}, vocabulary={self.vocabulary!r})"
+
+    def _find_fallback(self) -> int | None:
+        text = self.policy.fallback
+        if text is None:
+            return None
+        wanted, unusable = text.encode("utf-8", "replace"), self.vocabulary.unusable_ids
+        for token, data in enumerate(self.vocabulary.tokens):
+            if data == wanted and token not in unusable and token not in self.vocabulary.eos_ids:
+                return token
+        raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
 
     def _fresh(self) -> JointTables:
         return JointTables(
@@ -166,7 +178,7 @@ class Session:
                 raise ForbiddenTokenError(
                     f"token {token_id} is outside the vocabulary of {self._bound.vocabulary.width} columns"
                 )
-            rules = ", ".join(self._tables.rules_completing(state, token_id)) or "no token of the tokenizer"
+            rules = ", ".join(self._tables.rules_at_fault(state, token_id)) or "no token of the tokenizer"
             raise ForbiddenTokenError(f"token {token_id} is forbidden at step {len(self._ids)}: {rules}")
         self._ids.append(int(token_id))
         self._states.append(reached)
@@ -175,6 +187,13 @@ class Session:
     def may_end(self) -> bool:
         """Whether the text may end here (and so whether end-of-sequence is allowed)."""
         return self._tables_now().may_end(self._state)
+
+    @property
+    def dead_end(self) -> bool:
+        """Whether nothing is allowed here, end-of-sequence included. Never so for one who kept to the masks, unless
+        the policy leaves no text at all that this vocabulary can write.
+        """
+        return not self.ended and len(self.forbidden_ids()) == self._bound.vocabulary.width
 
     @property
     def ended(self) -> bool:

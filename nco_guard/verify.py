@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nco_guard.automata.search import find_spans
+from nco_guard.automata import FsmMachine
+from nco_guard.automata.search import find_spans, longest_beginning
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import Policy
 
-__all__ = ["Finding", "Report", "verify"]
+__all__ = ["Exposure", "Finding", "Report", "exposure", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,15 @@ class Report:
         return tuple(finding for finding in self.findings if finding.mode == "hard")
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """`text[start:end]` could be the beginning of a match of the rule, or is one; none in the text is longer."""
+
+    rule_id: str
+    start: int
+    end: int
+
+
 def verify(policy: Policy | CompiledPolicy, text: str) -> Report:
     """All matches of all rules in a text.
 
@@ -62,3 +72,19 @@ def verify(policy: Policy | CompiledPolicy, text: str) -> Report:
         findings.extend(Finding(rule.id, start, end, mode) for start, end in find_spans(machine, text))
     findings.sort(key=lambda found: (found.start, found.end, found.rule_id))
     return Report(compiled.digest, len(text), tuple(findings))
+
+
+def exposure(policy: Policy | CompiledPolicy, text: str) -> tuple[Exposure, ...]:
+    """How far a text gets towards a match: for each rule the longest beginning of a would-be match that it shows.
+
+    This is what a rule lets out before it blocks; `stop_at` makes it shorter. To be read with the rule in mind: any
+    word is a beginning of some e-mail address. Rules without a pattern of their own (ready-made automata) are left out.
+    """
+    compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
+    found: list[Exposure] = []
+    for rule in compiled.rules:
+        machine = rule.searcher
+        stretch = None if isinstance(machine, FsmMachine) else longest_beginning(machine, text)
+        if stretch is not None:
+            found.append(Exposure(rule.id, *stretch))
+    return tuple(found)

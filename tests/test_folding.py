@@ -14,7 +14,7 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
-from nco_guard.verify import verify
+from nco_guard.verify import exposure, verify
 from tests.automata.test_folding import text as evasive_text
 from tests.masking import random_policies
 
@@ -174,6 +174,12 @@ def test_a_match_may_begin_within_an_escape_of_the_prompt() -> None:
     assert not writes(bound, "66uck", prompt="say \\u00")
     assert writes(bound, "67uck", prompt="say \\u00")
     assert writes(bound, "66uck", prompt="say \\\\u00")
+
+
+def test_exposure_of_a_folded_rule_is_shown_in_the_original() -> None:
+    policy = Policy(name="test", rules=(word("fuck", ignore=("*",), json_escapes=True),))
+    (shown,) = exposure(policy, r"an f*\u0075c, fu")
+    assert (shown.start, shown.end) == (3, 12)
 
 
 def test_a_soft_rule_penalises_the_token_that_completes_the_folded_match() -> None:

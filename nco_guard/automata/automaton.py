@@ -22,6 +22,7 @@ __all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton
 
 SINK = 0
 _UNKNOWN = np.iinfo(np.int32).min
+_UNASKED = -1
 
 
 class Automaton(ABC):
@@ -46,10 +47,9 @@ class Automaton(ABC):
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
 
+    @abstractmethod
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """`may_end` for an array. Cost: one call for each distinct state."""
-        distinct, inverse = np.unique(states, return_inverse=True)
-        return np.array([self.may_end(s) for s in distinct.tolist()], bool)[inverse]
+        """`may_end` for an array."""
 
     @property
     @abstractmethod
@@ -71,6 +71,7 @@ class TableAutomaton(Automaton):
     def __init__(self) -> None:
         self._table: NDArray[np.int32] = np.full((16, 256), _UNKNOWN, np.int32)
         self._table[SINK] = SINK
+        self._endings: NDArray[np.int8] = np.zeros(0, np.int8)
         self._count = 1
 
     def _add_state(self) -> int:
@@ -104,6 +105,20 @@ class TableAutomaton(Automaton):
             reached = self._table[states, symbols]
         return reached
 
+    def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """`may_end` for an array. States never asked about before cost a Python call each."""
+        if len(self._endings) < self._count:
+            grown = np.full(len(self._table), _UNASKED, np.int8)
+            grown[: len(self._endings)] = self._endings
+            self._endings = grown
+        verdicts = self._endings[states]
+        missing = verdicts == _UNASKED
+        if missing.any():
+            for state in set(states[missing].tolist()):
+                self._endings[state] = self.may_end(state)
+            verdicts = self._endings[states]
+        return verdicts.astype(bool)
+
     @property
     def state_count(self) -> int:
         """States found so far."""
@@ -112,7 +127,7 @@ class TableAutomaton(Automaton):
     @property
     def nbytes(self) -> int:
         """Bytes held by the transition table."""
-        return self._table.nbytes
+        return self._table.nbytes + self._endings.nbytes
 
 
 class CharMachine(Protocol):

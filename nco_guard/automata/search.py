@@ -15,7 +15,7 @@ from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import fold_text
 from nco_guard.automata.fsm import FsmMachine
 
-__all__ = ["find_spans", "matches"]
+__all__ = ["find_spans", "longest_beginning", "matches"]
 
 
 def matches(machine: CharMachine, text: str) -> bool:
@@ -73,8 +73,7 @@ def _find_folded(machine: FoldedMachine, text: str) -> Iterator[tuple[int, int]]
     folded, origin = fold_text(text, machine.spec)
     waiting: tuple[int, int] | None = None
     for first, last in find_spans(machine.inner, folded):
-        start = origin[first][0] if first < len(origin) else len(text)
-        end = origin[last - 1][1] if last > first else start
+        start, end = _original(origin, len(text), first, last)
         # Two matches can meet in one original character, which folds to several.
         if waiting is not None and start < waiting[1]:
             waiting = waiting[0], max(waiting[1], end)
@@ -84,3 +83,39 @@ def _find_folded(machine: FoldedMachine, text: str) -> Iterator[tuple[int, int]]
         waiting = start, end
     if waiting is not None:
         yield waiting
+
+
+def _original(origin: Sequence[tuple[int, int]], length: int, first: int, last: int) -> tuple[int, int]:
+    """A span of folded text as one of the original, which is `length` long."""
+    start = origin[first][0] if first < len(origin) else length
+    return start, origin[last - 1][1] if last > first else start
+
+
+def longest_beginning(machine: AlternatingMachine | FoldedMachine, text: str) -> tuple[int, int] | None:
+    """The longest stretch of the text that could be the beginning of a match, or is one; the first if several.
+
+    For a folded rule, the longest in the folded text, as a span of the original. Cost: linear in the text times the
+    length that candidate matches live.
+    """
+    if isinstance(machine, FoldedMachine):
+        folded, origin = fold_text(text, machine.spec)
+        stretch = longest_beginning(machine.inner, folded)
+        return None if stretch is None else _original(origin, len(text), *stretch)
+    classes = machine.classes.of_text(text)
+    best: tuple[int, int] | None = None
+    state = machine.start
+    for start, cls in enumerate(classes):
+        alive, end = machine.planted(state), start
+        while end < len(classes):
+            reached = machine.step(alive, classes[end], seed=False)
+            alive = ~reached if reached < 0 else reached
+            if reached >= 0 and machine.is_bare(alive):
+                break
+            end += 1
+            if machine.is_bare(alive):
+                break  # a match is complete, and none goes on
+        if end > start and (best is None or end - start > best[1] - best[0]):
+            best = (start, end)
+        reached = machine.step(state, cls)
+        state = ~reached if reached < 0 else reached
+    return best

@@ -27,8 +27,8 @@ OUTGROWN: Final = 0.04
 BREAK: Final = "\x1f"
 
 ITEMS: Final = (
-    *("lamp", "kettle", "chair", "toaster", "rug", "blanket", "mirror", "shelf"),
-    *("teapot", "clock", "desk", "vase", "glass", "table", "grill"),
+    *("lamp", "kettle", "chair", "toaster", "rug"),
+    *("blanket", "mirror", "clock", "table", "teapot"),
 )
 #: Some of these trip word lists that are matched as substrings.
 CITIES: Final = (
@@ -332,20 +332,8 @@ def _tool_talk(scene: Scene) -> Document:
     return Document(messages=tuple(messages), tools=_offered(rng, name))
 
 
-def _words() -> tuple[str, ...]:
-    """The words of the templates and of the invented values."""
-    source = " ".join([*templates.MAIL_BODIES, *templates.CHAT_BODIES, *templates.RAGE_CLOSERS])
-    places = " ".join([*ITEMS, *CITIES, *STREETS, *SYSTEMS, *STATUSES, *CARRIERS, *PROBLEMS, *values.MONTHS])
-    names = [*values.FIRST_NAMES, *values.LAST_NAMES]
-    plain = re.findall(r"(?<![\w{])[A-Za-z]{3,}(?![\w}])", source)
-    return (*places.split(), *names, *(name.lower() for name in names), *sorted(set(plain)))
-
-
-WORDS: Final = _words()
-
-
 def _copies(scene: Scene, most: int = 7) -> tuple[str, str]:
-    """Values or words to repeat: what teaches a small model to copy."""
+    """Values to repeat: what teaches a small model to copy."""
     rng = scene.rng
     if rng.random() < 0.15:
         return scene.write("What is the address of {name}?"), scene["email_full"]
@@ -355,11 +343,9 @@ def _copies(scene: Scene, most: int = 7) -> tuple[str, str]:
         lambda: values.email(rng, rng.choice(values.FIRST_NAMES), rng.choice(values.LAST_NAMES)),
         lambda: values.phone(rng),
         lambda: values.date(rng),
-        lambda: rng.choice(WORDS),
-        lambda: rng.choice(WORDS),
-        lambda: rng.choice(WORDS),
+        lambda: rng.choice(ITEMS),
     )
-    make = rng.choice(makers)
+    make = rng.choices(makers, weights=(2, 2, 3, 1, 2, 2))[0]
     listed = ", ".join(make() for _ in range(rng.randint(1, most)))
     return rng.choice(("Repeat: {}", "Repeat {}", "Read back: {}", "Copy {}")).format(listed), listed
 

@@ -164,8 +164,8 @@ def _rows(tokenizer: Any, count: int) -> Iterator[Row]:
     rng = random.Random(SEED)
     full, short = documents(sys.maxsize, seed=SEED), lessons(sys.maxsize, seed=SEED)
     while True:
-        # Only short lessons at first, fewer and fewer up to a quarter of the way.
-        easy = 1 - (made / count - 0.06) / 0.19
+        # Only short lessons at first, then fewer and fewer until the middle.
+        easy = 1 - (made / count - 0.1) / 0.4
         ids, labels = encode(tokenizer, next(short if rng.random() < easy else full))
         if len(ids) > ROW:
             continue

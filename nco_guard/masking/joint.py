@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
-from nco_guard.masking.idsets import NO_IDS, minus, union
+from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.hard import HardConstraints
+from nco_guard.masking.idsets import NO_IDS, union
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -25,11 +27,6 @@ __all__ = ["ENDED", "VIOLATED", "JointTables"]
 
 VIOLATED = -1
 ENDED = -2
-
-# With more tokens left than this, no token is withheld for the sake of the end: every rule met in practice can be
-# brought to an allowed end within a few tokens.
-HORIZON = 16
-_NO_EXIT = HORIZON + 1
 
 
 class JointTables:
@@ -60,40 +57,16 @@ class JointTables:
         self.tables = tuple(ConstraintTable(c, tree, vocabulary) for c in constraints)
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
+        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
         self._lock = threading.RLock()
 
-        self._base_count: NDArray[np.int16] = np.zeros(vocabulary.width, np.int16)
-        for i in self._hard:
-            self._base_count[self.tables[i].root_completing] += 1
-        self._base_count[list(self._unusable)] += 1
-        self._base: NDArray[np.int64] = np.flatnonzero(self._base_count)
-        self._with_text: NDArray[np.bool_] = np.zeros(vocabulary.width, bool)
-        self._with_text[tree.order] = True
-        # Ways out that are tried first to show that a text can be ended: bytes that are tokens of their own.
-        single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
-        self._continuations = [byte for byte in range(0x80, 0xC0) if byte in single]
-        spread = [0x80, 0x90, 0xA0, 0xB0]
-        paths = [
-            *([b] for b in b"ea .0-\n"),
-            *([b] for b in spread),
-            *([b, 0x80] for b in spread),
-            [0x90, 0x80, 0x80],
-        ]
-        self._exit_paths = [path for path in paths if single.issuperset(path)]
-        self._silent: NDArray[np.int64] = np.array(
-            [i for i in range(vocabulary.width) if not self._with_text[i] and i not in self._eos], np.int64
-        )
-
         self._states: list[tuple[int, ...]] = []
         self._ids: dict[tuple[int, ...], int] = {}
         self._next: list[dict[int, int]] = []
-        self._forbidden: dict[int, NDArray[np.int64]] = {}
+        self._forbidden: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._may_end: dict[int, bool] = {}
-        self._exits_within: dict[bytes, int] = {}
-        self._ends_within: dict[tuple[bytes, int], bool] = {}
-        self._late: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._mask_bytes = 0
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
@@ -171,166 +144,32 @@ class JointTables:
         known = self._may_end.get(state)
         if known is None:
             with self._lock:
-                states = self._states[state]
-                known = all(self.constraints[i].automaton.may_end(states[i]) for i in self._hard)
-                self._may_end[state] = known
+                known = self._may_end[state] = self._together.may_end(self._hard_states(state))
         return known
 
     # -- masks -------------------------------------------------------------------------------------------------
 
     def forbidden(self, state: int, remaining: int | None = None) -> NDArray[np.int64]:
-        """Sorted int64 ids of the tokens forbidden here. The array is shared: do not write into it.
+        """Sorted int64 ids of the tokens forbidden here. The array is shared and read-only.
 
-        `remaining`: how many more tokens may follow the one about to be chosen, where that is known. Then tokens
-        from which the text could not be brought to an allowed end in time are forbidden too.
+        `remaining`: how many more tokens may follow the one about to be chosen, where that is known. Tokens from which
+        the text could not be brought to an allowed end in time are forbidden too.
         """
         if state < 0:
             return NO_IDS
-        known = self._forbidden.get(state)
+        key = (state, HORIZON if remaining is None else min(remaining, HORIZON))
+        known = self._forbidden.get(key)
         if known is None:
             with self._lock:
-                known = self._find_forbidden(state)
+                known = self._together.forbidden(self._hard_states(state), key[1])
                 known.flags.writeable = False
-                self._forbidden[state] = known
+                self._forbidden[key] = known
                 self._mask_bytes += known.nbytes
-        if remaining is None or remaining >= HORIZON:
-            return known
-        late = self._too_late(state, remaining)
-        return union([known, late], self.vocabulary.width) if len(late) else known
+        return known
 
-    def _find_forbidden(self, state: int) -> NDArray[np.int64]:
+    def _hard_states(self, state: int) -> tuple[int, ...]:
         states = self._states[state]
-        differences = [self.tables[i].difference(states[i]) for i in self._hard]
-        removed = [d.removed for d in differences if len(d.removed)]
-        base = self._base
-        if removed:
-            ids, times = np.unique(np.concatenate(removed), return_counts=True)
-            free = ids[self._base_count[ids] == times]
-            base = minus(base, free, self.vocabulary.width)
-        parts = [base, *(d.added for d in differences if len(d.added))]
-        ends = [token for token in self.vocabulary.eos_ids if not self._may_end_with(states, token)]
-        if ends:
-            parts.append(np.array(ends, np.int64))
-        return union(parts, self.vocabulary.width) if len(parts) > 1 else base.copy()
-
-    def _may_end_with(self, states: tuple[int, ...], token: int) -> bool:
-        """Whether this end-of-sequence token, with the text that it may carry, is allowed."""
-        if token in self._unusable:
-            return False
-        return not any(self._completes_end(i, states[i], token) for i in self._hard)
-
-    def _completes_end(self, index: int, state: int, token: int) -> bool:
-        automaton = self.constraints[index].automaton
-        for byte in self.vocabulary.tokens[token]:
-            state = automaton.step(state, byte)
-            if state < 0:
-                return True
-        return not automaton.may_end(state)
-
-    def _too_late(self, state: int, remaining: int) -> NDArray[np.int64]:
-        """Allowed tokens after which the text could not end within `remaining` more tokens."""
-        key = (state, remaining)
-        late = self._late.get(key)
-        if late is not None:
-            return late
-        with self._lock:
-            late = NO_IDS
-            pending, following = self._pending(state)
-            if len(pending):
-                distinct, inverse = np.unique(following, axis=0, return_inverse=True)
-                late = pending[~self._can_end(distinct, remaining)[inverse.reshape(-1)]]
-            if not self._can_end(np.array([self._states[state]], np.int32), remaining)[0]:
-                late = union([late, self._silent], self.vocabulary.width)  # these leave the state as it is
-            self._late[key] = late
-            self._mask_bytes += late.nbytes
-            return late
-
-    def _pending(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Allowed tokens after which the text may not end, and the constraint states [tokens, constraints] after."""
-        states = self._states[state]
-        parts = [self.tables[i].pending(states[i]) for i in self._hard]
-        width = self.vocabulary.width
-        pending = minus(union(parts, width), self.forbidden(state), width)
-        columns = [t.next_many(s, pending) for t, s in zip(self.tables, states, strict=True)]
-        return pending, np.stack(columns, axis=1)
-
-    def _can_end(self, rows: NDArray[np.int32], tokens: int) -> NDArray[np.bool_]:
-        """For joint states given as rows [n, constraints]: whether the text may end after at most so many tokens.
-
-        A single byte that is a token and leads to an allowed end is proof enough; only where no such proof is found is
-        the vocabulary searched.
-        """
-        keys = [row.tobytes() for row in rows]
-        known = [self._exits_within.get(key, _NO_EXIT) for key in keys]
-        fresh = [i for i, key in enumerate(keys) if key not in self._exits_within]
-        if fresh:
-            for i, depth in zip(fresh, self._find_exits(rows[fresh]).tolist(), strict=True):
-                known[i] = self._exits_within[keys[i]] = depth
-        verdicts = np.array([depth <= tokens for depth in known], bool)
-        for i in np.flatnonzero(~verdicts).tolist() if tokens else []:
-            key = (keys[i], tokens)
-            if key not in self._ends_within:
-                self._ends_within[key] = self._search_end(tuple(rows[i].tolist()), tokens)
-            verdicts[i] = self._ends_within[key]
-        return verdicts
-
-    def _all_may_end(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-        found = np.ones(len(rows), bool)
-        for i in self._hard:
-            found &= self.constraints[i].automaton.may_end_many(rows[:, i])
-        return found
-
-    def _find_exits(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """For each row, how many single-byte tokens can end the text; `_NO_EXIT` where no way was found."""
-        depths = np.where(self._all_may_end(rows), 0, _NO_EXIT)
-        for path in self._exit_paths:
-            open_rows = np.flatnonzero(depths == _NO_EXIT)
-            if not len(open_rows):
-                break
-            after = rows[open_rows]
-            allowed = np.ones(len(after), bool)
-            for i, constraint in enumerate(self.constraints):
-                for byte in path:
-                    reached = constraint.automaton.step_many(after[:, i], np.full(len(after), byte, np.uint8))
-                    if constraint.hard:
-                        allowed &= reached >= 0
-                    after[:, i] = np.where(reached < 0, ~reached, reached)
-                if not allowed.any():
-                    break
-            else:
-                ended = open_rows[allowed][self._all_may_end(after[allowed])]
-                depths[ended] = len(path)
-        for i in np.flatnonzero(depths == _NO_EXIT).tolist():
-            depths[i] = self._finish_character(tuple(rows[i].tolist()), 3)
-        return depths
-
-    def _finish_character(self, states: tuple[int, ...], depth: int) -> int:
-        """The same for one row in the middle of a character, by all bytes that may continue it."""
-        best = _NO_EXIT
-        for byte in self._continuations:
-            after: list[int] = []
-            for constraint, state in zip(self.constraints, states, strict=True):
-                reached = constraint.automaton.step(state, byte)
-                if reached < 0 and constraint.hard:
-                    break
-                after.append(~reached if reached < 0 else reached)
-            else:
-                if all(self.constraints[i].automaton.may_end(after[i]) for i in self._hard):
-                    return 1
-                if depth > 1:
-                    best = min(best, 1 + self._finish_character(tuple(after), depth - 1))
-                    if best < _NO_EXIT:
-                        return best  # the number of bytes that a character needs does not depend on which
-        return best
-
-    def _search_end(self, states: tuple[int, ...], tokens: int) -> bool:
-        """The same by all tokens, exactly."""
-        state = self._intern(states)
-        pending, following = self._pending(state)
-        blocked = len(pending) + int(np.count_nonzero(self._with_text[self.forbidden(state)]))
-        if blocked < np.count_nonzero(self._with_text):
-            return True  # some token leads straight to an allowed end
-        return len(following) > 0 and bool(self._can_end(np.unique(following, axis=0), tokens - 1).any())
+        return tuple([states[i] for i in self._hard])
 
     def penalties(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids (int64, sorted) and what soft rules subtract from their logits (float32), once per rule."""
@@ -355,14 +194,23 @@ class JointTables:
         own = self._states[state][index]
         with self._lock:
             ids = self.tables[index].completing(own)
-            ends = [t for t in self.vocabulary.eos_ids if self._completes_end(index, own, t)]
+            ends = [t for t in self.vocabulary.eos_ids if self.tables[index].completes_end(own, t)]
         return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
 
     def rules_completing(self, state: int, token: int) -> tuple[str, ...]:
         """The rules, hard, soft or monitored, whose match this token would complete here; by feeding its bytes."""
+        return self._rules(state, token)[0]
+
+    def rules_at_fault(self, state: int, token: int) -> tuple[str, ...]:
+        """Why a token is forbidden here: the rules whose match it completes, else those it leaves without a way out."""
+        completing, pending = self._rules(state, token)
+        return completing or pending
+
+    def _rules(self, state: int, token: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if state < 0 or not 0 <= token < self.vocabulary.width or token in self._unusable:
-            return ()
+            return (), ()
         found: dict[str, None] = {}
+        pending: dict[str, None] = {}
         with self._lock:
             for constraint, own in zip(self.constraints, self._states[state], strict=True):
                 current = own
@@ -372,9 +220,9 @@ class JointTables:
                         current = ~current
                         rules = constraint.rules_at(current) if constraint.rules_at else constraint.rule_ids
                         found.update(dict.fromkeys(rules))
-                if token in self._eos and not constraint.automaton.may_end(current):
-                    found.update(dict.fromkeys(constraint.rule_ids))
-        return tuple(found)
+                if not constraint.automaton.may_end(current):
+                    (found if token in self._eos else pending).update(dict.fromkeys(constraint.rule_ids))
+        return tuple(found), tuple(pending)
 
     # -- sizes -------------------------------------------------------------------------------------------------
 
@@ -387,4 +235,5 @@ class JointTables:
     def nbytes(self) -> int:
         """Bytes held by tables, masks and transitions (those of dictionaries estimated)."""
         links = sum(map(len, self._next))
-        return sum(t.nbytes for t in self.tables) + self._mask_bytes + 100 * links + 300 * len(self._states)
+        tables = sum(t.nbytes for t in self.tables) + self._together.nbytes
+        return tables + self._mask_bytes + 100 * links + 300 * len(self._states)

@@ -17,6 +17,7 @@ level that its walk reaches, usually two to four.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class ConstraintTable:
         self.tree = tree
         self.root = self.automaton.start
         self._width = vocabulary.width
+        self._tokens = vocabulary.tokens
         self._differences: dict[int, StateDifference] = {}
         self._pending: dict[int, NDArray[np.int64]] = {}
         self._difference_bytes = 0
@@ -199,22 +201,29 @@ class ConstraintTable:
             found[listed] = difference.states[at[listed]]
         return found
 
-    def pending(self, state: int) -> NDArray[np.int64]:
-        """Sorted ids of the tokens, not completing, after which this constraint does not let the text end."""
+    @cached_property
+    def root_pending(self) -> NDArray[np.int64]:
+        """Ids of the tokens, not completing, after which from the root this constraint does not let the text end."""
+        ids = self.tree.order[~self._root_completes[self.tree.order]]
+        return ids[~self.automaton.may_end_many(self.root_next[ids])]
+
+    def changed_pending(self, state: int) -> NDArray[np.int64]:
+        """The same from `state`, but only those tokens that lead elsewhere than from the root. Sorted."""
         known = self._pending.get(state)
         if known is None:
-            if state == self.root:
-                ids = self.tree.order[~self._root_completes[self.tree.order]]
-                known = np.sort(ids[~self.automaton.may_end_many(self.root_next[ids])])
-            else:
-                difference = self.difference(state)
-                elsewhere = union([difference.added, difference.tokens], self._width)
-                kept = minus(self.pending(self.root), elsewhere, self._width)
-                own = difference.tokens[~self.automaton.may_end_many(difference.states)]
-                known = union([kept, own], self._width)
+            difference = self.difference(state)
+            known = difference.tokens[~self.automaton.may_end_many(difference.states)]
             self._pending[state] = known
             self._difference_bytes += known.nbytes
         return known
+
+    def completes_end(self, state: int, token: int) -> bool:
+        """Whether ending the text with this end-of-sequence token, and the text it may carry, completes a match."""
+        for byte in self._tokens[token]:
+            state = self.automaton.step(state, byte)
+            if state < 0:
+                return True
+        return not self.automaton.may_end(state)
 
     @property
     def nbytes(self) -> int:

@@ -381,6 +381,23 @@ class Policy(_Model):
         default="", description="For people; it has no effect."
     )
     rules: Annotated[tuple[Rule, ...], BeforeValidator(_read_rules)] = Field(min_length=1)
+    on_dead_end: Literal["raise", "end", "fallback"] = Field(
+        default="raise",
+        description="What to do where no token is left, because something else masks all that the rules allow: "
+        "raise an error, end the text where it may end, or write `fallback` if the rules allow it.",
+    )
+    fallback: str | None = Field(
+        default=None, min_length=1, description="The text of one token, for `on_dead_end: fallback`."
+    )
+
+    @model_validator(mode="after")
+    def _fallback_given(self) -> Self:
+        if (self.on_dead_end == "fallback") != (self.fallback is not None):
+            raise PolicyError(
+                "on_dead_end: fallback and the field fallback go together; give both or neither",
+                field="fallback",
+            )
+        return self
 
     @cached_property
     def digest(self) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from nco_guard import demo  # noqa: E402
-from nco_guard.demo import templates, values  # noqa: E402
+from nco_guard import demo
+from nco_guard.demo import values
+from nco_guard.demo.corpus import documents
 
 # The four formats of the paper, as given there.
 PII = re.compile(
@@ -73,7 +73,7 @@ def test_the_weights_are_small() -> None:
 
 def test_every_byte_is_in_the_vocabulary_and_any_text_survives_a_round_trip(pair: tuple[Any, Any]) -> None:
     tokenizer = pair[1]
-    alphabet = transformers.convert_slow_tokenizer.bytes_to_unicode()
+    alphabet = bytes_to_unicode()
     assert set(alphabet.values()) <= set(tokenizer.get_vocab())
     characters = "".join(map(chr, range(1, 0x250)))
     mixed = "café 中文 \U0001f600\tx\r\n\n y  z "
@@ -164,11 +164,12 @@ def test_unguarded_it_breaks_the_policy_on_at_least_half_of_the_prompts(
 
 def test_its_text_is_readable(pair: tuple[Any, Any]) -> None:
     """Nearly every word that it writes is a word of the corpus."""
-    known = set(re.findall(r"[a-z]+", Path(templates.__file__).read_text(encoding="utf-8").lower()))
+    spoken = " ".join(m["content"] for document in documents(2000) for m in document.messages)
+    known = set(re.findall(r"[a-z]+", spoken.lower()))
     replies = _answers(pair, demo.PROMPTS["profanity"] + demo.PROMPTS["pii"], max_new_tokens=48)
     words = [word for reply in replies for word in re.findall(r"(?<![\w@.-])[a-z]+(?![\w@])", reply)]
     assert len(words) > 500
-    assert sum(word in known for word in words) > 0.95 * len(words)
+    assert sum(word in known for word in words) > 0.97 * len(words)
     assert all(reply.strip() for reply in replies)
 
 
@@ -198,7 +199,6 @@ def test_where_it_may_not_finish_an_address_it_has_another_way_on(pair: tuple[An
 
 def test_a_few_training_steps_run_and_give_the_same_weights_twice() -> None:
     from nco_guard.demo import train
-    from nco_guard.demo.corpus import documents
 
     tokenizer = train.train_tokenizer(list(documents(300, seed=1)))
     first, loss = train.train_model(tokenizer, steps=2)

@@ -9,7 +9,7 @@ import pytest
 
 from nco_guard.compiler import compile_policy
 from nco_guard.masking import ENDED, VIOLATED, bruteforce
-from nco_guard.policy import Policy, StringRule
+from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
 from tests.masking import random_policies
@@ -24,9 +24,10 @@ def walk(seed: int, policies: int, steps: int) -> int:
         tables, vocabulary = bound.tables, bound.vocabulary
         context = "".join(rng.choice(random_policies.LETTERS) for _ in range(rng.randint(0, 3))).encode()
         state = tables.start_after(context)
+        known: dict[tuple[tuple[int, ...], int], bool] = {}
         for _ in range(steps):
             states = tables.components(state)
-            expected = bruteforce.forbidden(tables.constraints, states, vocabulary)
+            expected = bruteforce.forbidden(tables.constraints, states, vocabulary, known=known)
             forbidden = tables.forbidden(state)
             assert np.flatnonzero(expected).tolist() == forbidden.tolist(), (bound.policy.to_json(), seed)
             ids, amounts = tables.penalties(state)
@@ -71,25 +72,51 @@ def test_near_the_limit_exactly_the_tokens_that_could_not_end_in_time_are_withhe
     for _ in range(15):
         bound = random_policies.bound(rng, small=True)
         tables, vocabulary = bound.tables, bound.vocabulary
+        known: dict[tuple[tuple[int, ...], int], bool] = {}
         state = tables.start
-        for _ in range(3):
+        for _ in range(4):
             states = tables.components(state)
-            forbidden = set(tables.forbidden(state).tolist())
-            for remaining in (0, 1):
-                expected = set(forbidden)
-                for token in set(range(vocabulary.width)) - forbidden - set(vocabulary.eos_ids):
-                    after = [
-                        bruteforce.feed(c, s, vocabulary.tokens[token])[0]
-                        for c, s in zip(tables.constraints, states, strict=True)
-                    ]
-                    if not bruteforce.ends_well(tables.constraints, after, vocabulary, remaining):
-                        expected.add(token)
-                found = set(tables.forbidden(state, remaining).tolist())
-                assert found == expected, (bound.policy.to_json(), remaining)
-            allowed = sorted(set(range(vocabulary.width)) - forbidden - set(vocabulary.eos_ids))
+            for left in (0, 1, 2, 5):
+                expected = bruteforce.forbidden(tables.constraints, states, vocabulary, left, known)
+                found = tables.forbidden(state, left)
+                assert found.tolist() == np.flatnonzero(expected).tolist(), (bound.policy.to_json(), left)
+            forbidden = {*tables.forbidden(state).tolist(), *vocabulary.eos_ids}
+            allowed = sorted(set(range(vocabulary.width)) - forbidden)
             if not allowed:
                 break
             state = tables.next(state, rng.choice(allowed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_keeps_to_the_masks_meets_no_dead_end(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(40):
+        bound = random_policies.bound(rng, small=True)
+        session = bound.session()
+        if not bruteforce.ends_well(bound.tables.constraints, bound.tables.components(bound.tables.start),
+                                    bound.vocabulary, bruteforce.HORIZON):  # fmt: skip
+            continue
+        for _ in range(30):
+            allowed = np.flatnonzero(~session.mask()).tolist()
+            assert allowed, bound.policy.to_json()
+            session.advance(rng.choice(allowed))
+            if session.ended:
+                break
+
+
+def test_rules_that_leave_no_common_way_on_are_looked_ahead_for() -> None:
+    """After "ass" the text may not end; if every letter is forbidden after it too, "ass" itself is."""
+    rules = (
+        RegexRule(id="word", regex=r"\bass\b"),
+        RegexRule(id="longer", regex=r"ass\w"),
+    )
+    bound = BoundGuard(compile_policy(Policy(name="corner", rules=rules)), toy_vocabulary(["as", "ass", "s"]))
+    tables, tokens = bound.tables, bound.vocabulary.tokens
+    assert tokens.index(b"ass") in tables.forbidden(tables.start)
+    after = tables.next(tables.start, tokens.index(b"as"))
+    assert tokens.index(b"s") in tables.forbidden(after)
+    assert tables.rules_at_fault(after, tokens.index(b"s")) == ("word",)
+    assert tokens.index(b"as") not in tables.forbidden(tables.start)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -102,7 +129,9 @@ def test_rules_named_for_a_token_are_those_whose_match_it_completes(seed: int) -
         for token in range(tables.vocabulary.width):
             named = set(tables.rules_completing(state, token))
             masked = token in tables.forbidden(state) and token not in tables.vocabulary.unusable_ids
-            assert bool(named & hard) == masked
+            assert masked or not named & hard
+            if masked and not named & hard:  # no match completes; but the text could never end
+                assert set(tables.rules_at_fault(state, token)) & hard
 
 
 def test_full_tables_are_replaced_and_the_text_is_replayed() -> None:

@@ -25,8 +25,9 @@ from nco_guard.verify import Report
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "stream"]
 
-Outcome = Literal["ended", "length", "stopped", "trimmed"]
+Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end"]
 Sink = Callable[[StepReport], None]
+_CUT = ("trimmed", "dead_end")
 
 
 class GuardLike(Protocol):
@@ -58,7 +59,7 @@ class GenerationResult:
     token_ids: their ids, end-of-sequence included where there is one, without pads.
     outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
         criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
-        where it may.
+        where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
     reports: the verifier's report on each text.
     output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
     way.
@@ -269,11 +270,11 @@ def _settle_all(
     for row in sequences:
         answer = row[prompt_length:].tolist()
         kept, outcome = _settle(bound, row[:prompt_length].tolist(), answer, pad, max_length - prompt_length)
-        if outcome == "trimmed" and len(sequences) > 1 and pad is not None:
+        if outcome in _CUT and len(sequences) > 1 and pad is not None:
             row[prompt_length + len(kept) :] = pad
         token_ids.append(kept)
         outcomes.append(outcome)
-    if outcomes == ["trimmed"]:
+    if len(outcomes) == 1 and outcomes[0] in _CUT:
         sequences = sequences[:, : prompt_length + len(token_ids[0])]
         if isinstance(output, torch.Tensor):
             output = sequences
@@ -293,19 +294,22 @@ def _settle(
             answer = answer[:-1]
     state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
     kept = 0 if tables.may_end(state) else None
+    cut: Outcome = "trimmed"
     for length, token in enumerate(answer, start=1):
         state = tables.next(state, token)
         if state == ENDED:
             return answer[:length], "ended"
         if state == VIOLATED:
-            # Beam search fills up with impossible candidates where too few possible ones are left.
+            # Beam search fills up with impossible candidates where too few possible ones are left. An end where there
+            # may be none was forced by `on_dead_end: end`.
+            cut = "dead_end" if token in vocabulary.eos_ids else "trimmed"
             break
         if tables.may_end(state):
             kept = length
     if kept is None:
         raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
     if kept < len(answer):
-        return answer[:kept], "trimmed"
+        return answer[:kept], cut
     return answer, "length" if len(answer) >= limit else "stopped"
 
 

@@ -29,9 +29,10 @@ class StepReport:
     whose match that token completes; none where it is forbidden for another reason (what follows could not
     end well).
     best_allowed_rank: rank of the best allowed token in the model's own ranking (0: first). removed_mass:
-    probability that the model gave to forbidden tokens, from the scores as they came. dead_end: whether no
-    token is left. Under assisted decoding and beam search a call also scores positions and beams that are
-    discarded later. Holds no token ids and no text.
+    probability that the model gave to forbidden tokens, from the scores as they came. dead_end: where no
+    token is left, what came of it ("end", "fallback" or "error", see the policy's `on_dead_end`), else None.
+    Under assisted decoding and beam search a call also scores positions and beams that are discarded later. Holds
+    no token ids and no text.
     """
 
     rows: list[int]
@@ -41,7 +42,7 @@ class StepReport:
     rule_ids: list[tuple[str, ...]]
     best_allowed_rank: list[int]
     removed_mass: list[float]
-    dead_end: list[bool]
+    dead_end: list[str | None]
 
 
 class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -88,6 +89,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._max_new_tokens = max_new_tokens
         self._in_place = in_place
         self._beams = beams
+        self._engine_ends = engine_ends
         self._sink = sink
         self._tracker = RowTracker(bound)
         self._width = bound.vocabulary.width
@@ -140,10 +142,18 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 index = torch.from_numpy(np.array(costly)).to(result.device)
                 result[row, index] -= torch.from_numpy(np.array(amounts)).to(result)
         _fill(result, columns, width)
-        dead = self._dead_rows(result, columns, ids)
+        dead = self._dead_groups(self._dead_rows(result, columns, ids), len(states))
+        resolutions = {row: self._resolution(row, states[row], columns[row]) for row in dead}
         if self._sink is not None and columns:
-            self._sink(self._report(raw, result, columns, penalised, dead, states, length))
-        self._raise_dead_end(dead, len(states))
+            self._sink(self._report(raw, result, columns, penalised, resolutions, states, length))
+        for row, (name, token) in resolutions.items():
+            if token is None:
+                raise DeadEndError(
+                    f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: "
+                    f"{self._bound.policy.on_dead_end}, resolved by: {name}); if another processor masks tokens as "
+                    f"well (min_new_tokens, suppress_tokens, ...), relax it"
+                )
+            result[row, token] = 0.0
         return result
 
     def _remaining(self, row: int, length: int) -> int | None:
@@ -189,13 +199,23 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 dead.remove(row)
         return dead
 
-    def _raise_dead_end(self, dead: set[int], rows: int) -> None:
-        for first in range(0, rows if dead else 0, self._beams):
-            if dead.issuperset(range(first, min(first + self._beams, rows))):
-                raise DeadEndError(
-                    f"row {first}: no token is left to continue the text and it may not end here; if another "
-                    f"processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
-                )
+    def _dead_groups(self, dead: set[int], rows: int) -> list[int]:
+        """The dead rows that no live beam of the same sequence stands in for."""
+        groups = (range(first, min(first + self._beams, rows)) for first in range(0, rows, self._beams))
+        return [row for group in groups if dead and dead.issuperset(group) for row in group]
+
+    def _resolution(self, row: int, state: int, forbidden: Ids) -> tuple[str, int | None]:
+        """What the policy has for a dead end: its name, and the token to write; None: an error."""
+        bound = self._bound
+        wanted = bound.policy.on_dead_end
+        if wanted == "fallback" and bound.fallback_id is not None and bound.fallback_id not in forbidden:
+            return "fallback", bound.fallback_id
+        if wanted == "end":
+            for token in bound.vocabulary.eos_ids:
+                # `generate` cuts a text back to where it may end; nobody else does.
+                if token not in forbidden or self._engine_ends:
+                    return "end", token
+        return "error", None
 
     def _report(
         self,
@@ -203,7 +223,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         result: torch.Tensor,
         columns: dict[int, Ids],
         penalised: dict[int, Ids],
-        dead: set[int],
+        resolutions: dict[int, tuple[str, int | None]],
         states: list[int],
         length: int,
     ) -> StepReport:
@@ -221,12 +241,12 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             top_forbidden=[rank > 0 for rank in ranks],
             top_penalized=costly,
             rule_ids=[
-                self._tracker.tables.rules_completing(states[row], top) if rank or cost else ()
+                self._tracker.tables.rules_at_fault(states[row], top) if rank or cost else ()
                 for row, top, rank, cost in zip(rows, tops, ranks, costly, strict=True)
             ],
             best_allowed_rank=ranks,
             removed_mass=[min(1.0, mass) for mass in removed.exp().tolist()],
-            dead_end=[row in dead for row in rows],
+            dead_end=[resolutions[row][0] if row in resolutions else None for row in rows],
         )
 
 

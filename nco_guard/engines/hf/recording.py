@@ -57,8 +57,9 @@ class Recording:
                 first_choice_forbidden=forbidden,
                 first_allowed_rank=report.best_allowed_rank[at],
             )
-        if report.dead_end[at]:
-            self._recorder.dead_end(sequence=row, step=step, resolution="error")
+        resolution = report.dead_end[at]
+        if resolution is not None:
+            self._recorder.dead_end(sequence=row, step=step, resolution=resolution)
 
     def _flush(self, lengths: Sequence[int] | None) -> None:
         for (row, step), (report, at) in sorted((self._waiting or {}).items(), key=lambda item: item[0]):
