@@ -63,10 +63,13 @@ class RowTracker:
     place; where they move, one hash per row. When the tables were replaced, states are replayed from the ids.
 
     source: where the tables come from; a bound guard.
+    reads_prompt: whether rules that look at the prompt get to see it. Not so for encoder-decoder models, whose rows
+    begin with a start token and do not continue what the encoder read.
     """
 
-    def __init__(self, source: TablesSource) -> None:
+    def __init__(self, source: TablesSource, *, reads_prompt: bool = True) -> None:
         self._source = source
+        self._reads_prompt = reads_prompt and source.needs_context
         self.reset()
 
     def reset(self) -> None:
@@ -114,7 +117,7 @@ class RowTracker:
         return self._states[:, length].copy()
 
     def _begin(self, tables: Tables, prompt: Ids) -> int:
-        if not self._source.needs_context:
+        if not self._reads_prompt:
             return tables.start
         return tables.start_after(self._source.context_bytes(prompt.tolist()))
 

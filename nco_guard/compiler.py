@@ -7,19 +7,23 @@ policy that compiles is a policy that can be enforced.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from nco_guard.automata import (
+    CHECKSUMS,
     AhoCorasick,
     AlternatingMachine,
     Automaton,
+    ChecksumMachine,
     ClassAutomaton,
     FoldedMachine,
     FoldSpec,
     FsmMachine,
+    Rewriting,
+    RewrittenAutomaton,
     Utf8Automaton,
     syntax,
 )
@@ -42,7 +46,8 @@ class Constraint:
 
     `penalty`: infinity for a hard constraint, lambda for a soft one, 0 for one that is only monitored.
     `reads_prompt`: it starts in the state that the prompt leads to.
-    `rules_at(state)`: the rules whose match a step into `state` completes.
+    `rules_at(state)`: the rules whose match a step into `state` completes; `rules_at_end(state)`: the same for the end
+    of the text there.
     """
 
     rule_ids: tuple[str, ...]
@@ -51,6 +56,7 @@ class Constraint:
     monitor: bool = False
     reads_prompt: bool = False
     rules_at: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
+    rules_at_end: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
 
     @property
     def hard(self) -> bool:
@@ -182,6 +188,8 @@ class CompiledRule:
         node = self.stop_node if stop and self.stop_node is not None else self.node
         if node is None:
             raise PolicyError("the rule has no pattern", rule_id=self.id)
+        if isinstance(self.rule, RegexRule) and self.rule.checksum != "none":
+            return ChecksumMachine(node, CHECKSUMS[self.rule.checksum])
         return AlternatingMachine(node, every_end=every_end)
 
     @cached_property
@@ -214,12 +222,13 @@ class CompiledPolicy:
         """The policy's digest."""
         return self.policy.digest
 
-    def constraints(self) -> tuple[Constraint, ...]:
+    def constraints(self, rewriting: Rewriting | None = None) -> tuple[Constraint, ...]:
         """Fresh automata for all rules, with well-formed UTF-8 first.
 
-        Plain hard strings of all rules share one Aho-Corasick automaton; every other rule has its own.
+        Plain hard strings of all rules share one Aho-Corasick automaton; every other rule has its own. `rewriting`:
+        what the tokenizer's decoder makes of the bytes that the automata are fed.
         """
-        found = [Constraint((UTF8_RULE,), Utf8Automaton(), reads_prompt=False)]
+        found = [Constraint((UTF8_RULE,), Utf8Automaton(rewriting.marks if rewriting else b""))]
         shared: dict[bool, list[CompiledRule]] = {}
         for compiled in self.rules:
             rule = compiled.rule
@@ -242,6 +251,9 @@ class CompiledPolicy:
             )
         for reads_prompt, members in shared.items():
             found.append(_strings_constraint(members, reads_prompt))
+        if rewriting is not None:
+            # Rewriting neither makes nor breaks characters.
+            found[1:] = [_rewritten(constraint, rewriting) for constraint in found[1:]]
         return tuple(found)
 
 
@@ -259,6 +271,24 @@ def _strings_constraint(members: list[CompiledRule], reads_prompt: bool) -> Cons
 
     return Constraint(
         tuple(compiled.id for compiled in members), automaton, reads_prompt=reads_prompt, rules_at=rules_at
+    )
+
+
+def _rewritten(constraint: Constraint, rewriting: Rewriting) -> Constraint:
+    automaton = RewrittenAutomaton(constraint.automaton, rewriting, absorbing=constraint.hard)
+    inner, everything = constraint.rules_at, constraint.rule_ids
+    if inner is None:
+        return replace(constraint, automaton=automaton)
+
+    def named(states: Iterable[int]) -> tuple[str, ...]:
+        # None: no match is complete yet, but none can be avoided any more.
+        return tuple(dict.fromkeys(rule for state in states for rule in inner(state))) or everything
+
+    return replace(
+        constraint,
+        automaton=automaton,
+        rules_at=lambda state: named(automaton.inner_hits(state)),
+        rules_at_end=lambda state: named([automaton.inner_end(state)]),
     )
 
 

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard"]
 
+_CLEANUP_SETTINGS = (
+    "clean_up_tokenization_spaces",
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+)
+
 
 class Guard:
     """A policy that can be enforced.
@@ -80,7 +85,9 @@ class Guard:
         size = (
             len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", int)()
         )
-        key = (id(tokenizer), size, vocab_width, skip_special_tokens, eos)
+        # So can what decode() does to a finished text be switched.
+        cleanup = tuple(bool(getattr(tokenizer, name, False)) for name in _CLEANUP_SETTINGS)
+        key = (id(tokenizer), size, cleanup, vocab_width, skip_special_tokens, eos)
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:

@@ -61,9 +61,8 @@ class BoundGuard:
         raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
 
     def _fresh(self) -> JointTables:
-        return JointTables(
-            self._compiled.constraints(), self.vocabulary, self._tree, memory_limit=self._memory_limit
-        )
+        constraints = self._compiled.constraints(self.vocabulary.rewriting)
+        return JointTables(constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit)
 
     @property
     def policy(self) -> Policy:
@@ -109,8 +108,7 @@ class BoundGuard:
             return b""
         if isinstance(context, str):
             return context.encode("utf-8", "replace")
-        raw = b"".join(self.vocabulary.tokens[i] for i in context if 0 <= i < self.vocabulary.width)
-        return raw.decode("utf-8", "replace").encode()
+        return self.vocabulary.context_bytes(context)
 
 
 class Session:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.errors import MissingExtraError
 from nco_guard.tokens import Vocabulary, read_vocabulary
 
@@ -69,7 +70,7 @@ def tiny_tokenizer(
     template.
 
     Its end of sequence is `</s>`, its pad `<pad>`, both special, beside `<unk>` and `special_tokens`.
-    "byte-level" and "byte-fallback" can write every byte. "wordpiece" is there to see the refusal.
+    "byte-level" and "byte-fallback" can write every byte.
     `vocab_size` is an upper bound of what is learnt; byte-fallback has 256 byte tokens on top of it. Raises
     `MissingExtraError` without the extra `hf`.
     """
@@ -115,7 +116,7 @@ def tiny_tokenizer(
         raw.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **common))
     elif family == "wordpiece":
         raw = Tokenizer(models.WordPiece(unk_token="<unk>"))
-        raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         raw.decoder = decoders.WordPiece()
         raw.train_from_iterator(texts, trainers.WordPieceTrainer(**common))
     else:
@@ -133,14 +134,23 @@ def tiny_tokenizer(
 
 
 def random_model(
-    tokenizer: Any, seed: int = 0, *, hidden: int = 32, spread: float = 3.0, vocab_width: int | None = None
+    tokenizer: Any,
+    seed: int = 0,
+    *,
+    hidden: int = 32,
+    spread: float = 3.0,
+    vocab_width: int | None = None,
+    seq2seq: bool = False,
 ) -> Any:
     """A real `LlamaForCausalLM` (one layer, CPU, float32, eval mode) with random weights.
 
+    seq2seq: a `T5ForConditionalGeneration` instead, an encoder-decoder model that starts with the pad token.
     spread: standard deviation of its logits, so that its choices are far from uniform and change with `seed`.
     vocab_width: columns of its logits, by default `len(tokenizer)`.
     """
-    return biased_model(tokenizer, (), seed, hidden=hidden, spread=spread, vocab_width=vocab_width)
+    return biased_model(
+        tokenizer, (), seed, hidden=hidden, spread=spread, vocab_width=vocab_width, seq2seq=seq2seq
+    )
 
 
 def biased_model(
@@ -152,6 +162,7 @@ def biased_model(
     hidden: int = 32,
     spread: float = 3.0,
     vocab_width: int | None = None,
+    seq2seq: bool = False,
 ) -> Any:
     """Like `random_model`, with a longing for the strings of `wants`: left alone, it writes them all the
     time.
@@ -166,34 +177,27 @@ def biased_model(
     except ImportError as error:
         raise MissingExtraError("nco_guard.testing.biased_model", "hf") from error
     width = vocab_width if vocab_width is not None else len(tokenizer)
-    model_class, config_class = _biased_classes()
-    config = config_class(
-        vocab_size=width,
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        tie_word_embeddings=False,
-    )
+    model_class, config = _seq2seq(tokenizer, width, hidden) if seq2seq else _causal(tokenizer, width, hidden)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config)
+        # T5 ties it to the embeddings, and then wants its last token again and again.
+        model.lm_head.weight = torch.nn.Parameter(torch.empty(width, hidden))
         # The last hidden state has unit variance (RMS norm), so this is the standard deviation of the logits.
         torch.nn.init.normal_(model.lm_head.weight, std=spread / hidden**0.5)
-        torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
-    table = _longing(read_vocabulary(tokenizer, vocab_width=width), [want.encode() for want in wants], bonus)
-    model.bonus = torch.from_numpy(table)
+        torch.nn.init.normal_(model.get_input_embeddings().weight, std=1.0)
+    strings = [want.encode() for want in wants]
+    if strings:
+        table = _longing(read_vocabulary(tokenizer, vocab_width=width), strings, bonus)
+        model.bonus = torch.from_numpy(table)
     return model.eval()
 
 
 def _longing(vocabulary: Vocabulary, wants: Sequence[bytes], bonus: float) -> np.ndarray:
     """float32 [width, width]: what the logits of the columns gain after the token of the row."""
-    tokens = vocabulary.tokens
+    tokens = list(vocabulary.tokens)
+    if vocabulary.rewriting is not None and vocabulary.rewriting.prefix is not None:
+        tokens = [token.removeprefix(bytes([CONTINUATION])) for token in tokens]
     table = np.zeros((vocabulary.width, vocabulary.width), dtype=np.float32)
     for want in wants:
         for written in range(len(want)):
@@ -215,9 +219,48 @@ def _longing(vocabulary: Vocabulary, wants: Sequence[bytes], bonus: float) -> np
     return table
 
 
+def _causal(tokenizer: Any, width: int, hidden: int) -> tuple[Any, Any]:
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(
+        vocab_size=width,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=False,
+    )
+    return _biased_classes()[0], config
+
+
+def _seq2seq(tokenizer: Any, width: int, hidden: int) -> tuple[Any, Any]:
+    from transformers import T5Config
+
+    config = T5Config(
+        vocab_size=width,
+        d_model=hidden,
+        d_kv=hidden // 2,
+        d_ff=2 * hidden,
+        num_layers=1,
+        num_heads=2,
+        feed_forward_proj="gated-gelu",
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=False,
+    )
+    return _biased_classes()[1], config
+
+
 @cache
 def _biased_classes() -> tuple[Any, Any]:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM, T5ForConditionalGeneration
 
     class BiasedLM(LlamaForCausalLM):  # type: ignore[misc]
         """A Llama whose logits gain `bonus[last token]`."""
@@ -232,6 +275,19 @@ def _biased_classes() -> tuple[Any, Any]:
                 output.logits = output.logits + self.bonus[input_ids[:, -kept:]]
             return output
 
+    class BiasedSeq2SeqLM(T5ForConditionalGeneration):  # type: ignore[misc]
+        """A T5 whose logits gain `bonus[last token of the decoder]`."""
+
+        bonus: Any = None
+
+        def forward(self, input_ids: Any = None, decoder_input_ids: Any = None, **kwargs: Any) -> Any:
+            output = super().forward(input_ids=input_ids, decoder_input_ids=decoder_input_ids, **kwargs)
+            if self.bonus is not None and decoder_input_ids is not None:
+                kept = output.logits.shape[1]
+                output.logits = output.logits + self.bonus[decoder_input_ids[:, -kept:]]
+            return output
+
     # Pipelines look a model up by the name of its class.
     BiasedLM.__name__ = LlamaForCausalLM.__name__
-    return BiasedLM, LlamaConfig
+    BiasedSeq2SeqLM.__name__ = T5ForConditionalGeneration.__name__
+    return BiasedLM, BiasedSeq2SeqLM

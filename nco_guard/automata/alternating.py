@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections import abc, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nco_guard.automata.charsets import NEWLINE, CharClasses, CharSet, word
@@ -151,6 +151,9 @@ class AlternatingMachine:
         self._set_ids: dict[frozenset[Thread], int] = {s: i for i, s in enumerate(self._sets)}
         self._advanced: dict[tuple[int, int, int, tuple[int, ...]], tuple[Thread, ...]] = {}
         self._stepped: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
+        self._looked_behind: dict[
+            tuple[tuple[int, ...], int, int], tuple[tuple[int, ...], tuple[int, ...]]
+        ] = {}
 
         root = self._cons(self._number(node), HERE if every_end else DONE)
         self._root: Thread = (root, frozenset(), FALSE)
@@ -165,7 +168,7 @@ class AlternatingMachine:
         self._alive: dict[int, bool] = {}
         self._may_end: dict[int, bool] = {}
         runners = tuple(self._intern({seed}) for seed in self._seeds)
-        self.start = self._state((self._intern({self._root}), runners, AT_START & self._before_mask))
+        self.start = self._state((self._plant(), runners, AT_START & self._before_mask))
 
     # -- the alphabet ------------------------------------------------------------------------------------------
 
@@ -447,22 +450,27 @@ class AlternatingMachine:
         self, source: int, before: int, cls: int, values: tuple[int, ...]
     ) -> Iterator[tuple[int, Thread]]:
         """All threads that a D becomes, unsimplified, each with the continuation that it came from."""
-        for cell, needs, never in self._sets[source]:
-            left: set[int] = set()
-            for need in needs:
-                value = self._step_set(need, before, cls, values)
-                if value == FALSE:
-                    break
-                if value != TRUE:
-                    left.add(value)
-            else:
-                still_never = FALSE if never == FALSE else self._step_set(never, before, cls, values)
-                if still_never == TRUE:
-                    continue
-                for next_cell, more, ban in self._advance(cell, before, cls, values):
-                    barred = self._either(still_never, ban)
-                    if barred != TRUE:
-                        yield cell, (next_cell, more | left if left else more, barred)
+        for thread in self._sets[source]:
+            yield from self._step_thread(thread, before, cls, values)
+
+    def _step_thread(
+        self, thread: Thread, before: int, cls: int, values: tuple[int, ...]
+    ) -> Iterator[tuple[int, Thread]]:
+        cell, needs, never = thread
+        left: set[int] = set()
+        for need in needs:
+            value = self._step_set(need, before, cls, values)
+            if value == FALSE:
+                return
+            if value != TRUE:
+                left.add(value)
+        still_never = FALSE if never == FALSE else self._step_set(never, before, cls, values)
+        if still_never == TRUE:
+            return
+        for next_cell, more, ban in self._advance(cell, before, cls, values):
+            barred = self._either(still_never, ban)
+            if barred != TRUE:
+                yield cell, (next_cell, more | left if left else more, barred)
 
     def _step_set(self, source: int, before: int, cls: int, values: tuple[int, ...]) -> int:
         if source <= TRUE:
@@ -479,6 +487,15 @@ class AlternatingMachine:
         self, runners: tuple[int, ...], before: int, cls: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Step all lookbehinds: their next Ds, and the value of each at this position (a D that has read `cls`)."""
+        key = (runners, before, cls)
+        found = self._looked_behind.get(key)
+        if found is None:
+            found = self._looked_behind[key] = self._find_behinds(runners, before, cls)
+        return found
+
+    def _find_behinds(
+        self, runners: tuple[int, ...], before: int, cls: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         values: list[int] = []
         following: list[int] = []
         for index, runner in enumerate(runners):
@@ -539,7 +556,10 @@ class AlternatingMachine:
     def planted(self, state: int) -> int:
         """The state with one match started at this very position and none elsewhere."""
         _, runners, before = self._states[state]
-        return self._state((self._intern({self._root}), runners, before))
+        return self._state((self._plant(), runners, before))
+
+    def _plant(self) -> int:
+        return self._intern({self._root})
 
     def _step_main(
         self, main: int, before: int, cls: int, values: tuple[int, ...]
@@ -630,19 +650,31 @@ class AlternatingMachine:
             self._alive[dead] = False
         return False
 
+    def _in_pattern(self, cls: int) -> int:
+        """The class, of those that the pattern tells apart, that a class of `classes` lies in."""
+        return cls
+
     # -- matches from one position -----------------------------------------------------------------------------
 
-    def longest_from(self, state: int, classes: abc.Sequence[int], position: int) -> int | None:
+    def longest_from(
+        self,
+        state: int,
+        classes: abc.Sequence[int],
+        position: int,
+        *,
+        passes: Callable[[int], bool] | None = None,
+    ) -> int | None:
         """The end of the longest match that starts at `position`, where the search is in `state`; None: no match.
 
-        Needs `every_end=True`. Stops as soon as no match that starts here is alive.
+        Needs `every_end=True`. Stops as soon as no match that starts here is alive. `passes`: only ends for which it
+        is true count.
         """
         _, runners, before = self._states[state]
         open_main = self._intern({self._root})
         waiting: list[tuple[int, int]] = []  # (end, D): matched at `end`, if D comes true
         best: int | None = None
         while open_main != FALSE or waiting:
-            cls = classes[position] if position < len(classes) else self.end
+            cls = self._in_pattern(classes[position]) if position < len(classes) else self.end
             values: tuple[int, ...] = ()
             if runners:
                 runners, values = self._run_behinds(runners, before, cls)
@@ -657,10 +689,10 @@ class AlternatingMachine:
             ahead: set[Thread] = set()
             for source, (cell, needs, never) in self._step_threads(open_main, before, cls, values):
                 if cell == BEFORE:
-                    if not self._nullable[source]:
+                    if not self._nullable[source] and (passes is None or passes(position)):
                         best = self._ended(position, needs, never, best, waiting)
                     continue
-                if self._nullable[cell]:
+                if self._nullable[cell] and (passes is None or passes(position + 1)):
                     best = self._ended(position + 1, needs, never, best, waiting)
                 if cell != HERE:
                     ahead.add((cell, needs, never))

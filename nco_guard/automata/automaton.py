@@ -220,11 +220,13 @@ class ClassAutomaton(TableAutomaton):
 class Utf8Automaton(TableAutomaton):
     """Forbids ill-formed UTF-8, and text that ends within a character.
 
+    `marks`: bytes, ill-formed in any text, that may stand between characters.
+
     Decoders disagree about what ill-formed bytes read as, so no other promise can be kept without this one.
     Source: The Unicode Standard, table 3-7.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, marks: bytes = b"") -> None:
         super().__init__()
         decoder = Utf8Classes(CharClasses([])).table
         while self._count < 1 + len(decoder):
@@ -235,6 +237,7 @@ class Utf8Automaton(TableAutomaton):
         )
         self.start = 1
         self.spaceless_start = 1
+        self._table[1, list(marks)] = 1
 
     def may_end(self, state: int) -> bool:
         """Only between characters."""

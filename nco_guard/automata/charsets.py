@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _sre  # type: ignore[import-not-found]
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from re import _casefix, _compiler, _parser  # type: ignore[attr-defined]
@@ -20,7 +21,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALL", "EMPTY", "NEWLINE", "CharClasses", "CharSet", "charset_of", "complement", "union", "word"]
+__all__ = [
+    "ALL",
+    "EMPTY",
+    "NEWLINE",
+    "CharClasses",
+    "CharSet",
+    "both",
+    "charset_of",
+    "complement",
+    "decimal_digits",
+    "same_lower",
+    "union",
+    "word",
+]
 
 MAX_CODE_POINT = 0x10FFFF
 CharSet = tuple[tuple[int, int], ...]
@@ -56,6 +70,21 @@ def complement(ranges: CharSet) -> CharSet:
     if start <= MAX_CODE_POINT:
         gaps.append((start, MAX_CODE_POINT))
     return tuple(gaps)
+
+
+def both(first: CharSet, second: CharSet) -> CharSet:
+    """The characters that are in both sets."""
+    return complement(union(complement(first), complement(second)))
+
+
+@cache
+def decimal_digits() -> dict[int, CharSet]:
+    r"""The characters of `\d`, by their value from 0 to 9."""
+    found: dict[int, list[int]] = {}
+    for low, high in _category("CATEGORY_DIGIT", False):
+        for code in range(low, high + 1):
+            found.setdefault(unicodedata.decimal(chr(code)), []).append(code)
+    return {value: union(tuple((c, c) for c in codes)) for value, codes in found.items()}
 
 
 def charset_of(leaf: tuple[Any, Any], flags: int) -> CharSet:
@@ -143,6 +172,16 @@ def _cased_characters() -> tuple[str, CharSet]:
     return "".join(map(chr, members)), union(tuple((c, c) for c in members))
 
 
+@cache
+def same_lower(code: int, *, ascii_only: bool = False) -> CharSet:
+    """The characters that a backreference under IGNORECASE takes for this one: `re` compares their lower case only."""
+    lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
+    image = lower(code)
+    return union(
+        ((code, code),), *(((ord(c), ord(c)),) for c in _cased_characters()[0] if lower(ord(c)) == image)
+    )
+
+
 class CharClasses:
     """Classes of code points that a family of character sets cannot tell apart.
 
@@ -177,6 +216,16 @@ class CharClasses:
         self._masks: dict[CharSet, int] = {}
         for column, ranges in enumerate(distinct):
             self._masks[ranges] = sum(1 << c for c in range(self.count) if membership[first[c], column])
+
+    def sets(self) -> list[CharSet]:
+        """Each class as a set of characters."""
+        ends = np.append(self.starts[1:], MAX_CODE_POINT + 1) - 1
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
+        for low, high, owner in zip(
+            self.starts.tolist(), ends.tolist(), self.range_classes.tolist(), strict=True
+        ):
+            found[owner].append((low, high))
+        return [union(tuple(ranges)) for ranges in found]
 
     def mask(self, ranges: CharSet) -> int:
         """The classes that make up one of the given sets, as a bit mask."""

@@ -3,8 +3,9 @@
 The dialect is Python's `re`; using its parser means that no pattern can be read differently here. Only whether a
 match *exists* matters to a guard, so groups and laziness leave no trace in the tree.
 
-Refused, by a `PatternError` that names construct, position and alternative: backreferences, conditionals, atomic
-groups and possessive quantifiers (not regular, or not decidable this way).
+Backreferences are written out where that is finite (see `backreferences`). Refused, by a `PatternError` that names
+construct, position and alternative: other backreferences, conditionals, atomic groups and possessive quantifiers (not
+regular, or not decidable this way).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ __all__ = [
     "is_nullable",
     "literal",
     "parse",
+    "repeat",
+    "scoped",
     "sequence",
     "subnodes",
     "whole_word",
@@ -103,7 +106,6 @@ _AT_KINDS = {
 }
 
 _REFUSED = {
-    "GROUPREF": ("a backreference", "write the alternatives out, e.g. (?:a-a|b-b) for ([ab])-\\1"),
     "GROUPREF_EXISTS": ("a conditional group", "write the two cases as alternatives"),
     "ATOMIC_GROUP": ("an atomic group", "use an ordinary group (?:...)"),
     "POSSESSIVE_REPEAT": ("a possessive quantifier", "use the ordinary quantifier"),
@@ -130,7 +132,19 @@ def parse(pattern: str, flags: int = 0) -> Node:
             "too large or too deeply nested for `re`; split the rule",
             construct=f"not a valid pattern ({type(error).__name__})",
         ) from None
-    return _sequence_of(parsed, parsed.state.flags, pattern)
+    flags = parsed.state.flags
+    # Backreferences are made of this module's nodes, so they are imported late.
+    from nco_guard.automata import backreferences
+
+    if backreferences.has_references(parsed):
+        return backreferences.expand(
+            parsed,
+            flags,
+            pattern,
+            parsed.state.groupdict,
+            lambda op, argument, inner: _node(op, argument, inner, pattern),
+        )
+    return _sequence_of(parsed, flags, pattern)
 
 
 def _sequence_of(parsed: Iterable[tuple[Any, Any]], flags: int, pattern: str) -> Node:
@@ -144,13 +158,10 @@ def _node(op: Any, argument: Any, flags: int, pattern: str) -> Node:
     if name == "BRANCH":
         return alternation([_sequence_of(option, flags, pattern) for option in argument[1]])
     if name == "SUBPATTERN":
-        _, add, remove, body = argument
-        if add & _TYPE_FLAGS:
-            flags &= ~_TYPE_FLAGS
-        return _sequence_of(body, (flags | add) & ~remove, pattern)
+        return _sequence_of(argument[3], scoped(flags, argument), pattern)
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
         low, high, body = argument
-        return _repeat(
+        return repeat(
             _sequence_of(body, flags, pattern), int(low), None if high is _parser.MAXREPEAT else int(high)
         )
     if name == "AT":
@@ -166,13 +177,20 @@ def _node(op: Any, argument: Any, flags: int, pattern: str) -> Node:
     )
 
 
+def scoped(flags: int, subpattern: Any) -> int:
+    """The flags inside a parsed group, given those outside: `(?i:...)` adds, `(?-i:...)` removes."""
+    _, add, remove, _ = subpattern
+    if add & _TYPE_FLAGS:
+        flags &= ~_TYPE_FLAGS
+    return int((flags | add) & ~remove)
+
+
 _LEAF_FLAGS = re.IGNORECASE | re.ASCII | re.DOTALL | re.UNICODE
 _TYPE_FLAGS = re.ASCII | re.LOCALE | re.UNICODE
 
 # Where a refused construct stands. The parser keeps no offsets, so this looks for its spelling; escapes and
 # character classes are stepped over.
 _SPELLINGS = {
-    "GROUPREF": re.compile(r"\\[1-9]|\(\?P="),
     "GROUPREF_EXISTS": re.compile(r"\(\?\((?!\?)"),
     "ATOMIC_GROUP": re.compile(r"\(\?>"),
     "POSSESSIVE_REPEAT": re.compile(r"[*+?}]\+"),
@@ -208,11 +226,12 @@ def _at(name: str, flags: int) -> Node:
         if flags & re.MULTILINE:
             return Assertion("line_end")
         # `$` also holds before one final newline.
-        return Look(sequence([_repeat(Chars(NEWLINE), 0, 1), Assertion("text_end")]), False, False)
+        return Look(sequence([repeat(Chars(NEWLINE), 0, 1), Assertion("text_end")]), False, False)
     return Assertion(_AT_KINDS[name], ascii_only and "BOUNDARY" in name)
 
 
-def _repeat(body: Node, low: int, high: int | None) -> Node:
+def repeat(body: Node, low: int, high: int | None) -> Node:
+    """`low` to `high` times the body, simplified."""
     if high == 0 or body == EMPTY:
         return EMPTY
     if low == high == 1:

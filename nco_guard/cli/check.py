@@ -63,6 +63,7 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
                     ("look-alikes", rule["confusables"] != "none"),
                     ("ignored characters", rule["ignore"]),
                     ("JSON escapes", rule["json_escapes"]),
+                    (f"if {rule.get('checksum')} passes", rule.get("checksum", "none") != "none"),
                 )
                 if on
             )
@@ -82,7 +83,7 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
 
 def _rule(rule: Rule) -> dict[str, Any]:
     """A rule without its strings and patterns: those are often what must not stand in a log."""
-    from nco_guard.policy import StringRule
+    from nco_guard.policy import RegexRule, StringRule
 
     described: dict[str, Any] = {
         "id": rule.id,
@@ -101,6 +102,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
         described["penalty"] = rule.penalty
     if isinstance(rule, StringRule):
         described["strings"] = len(rule.strings)
+    if isinstance(rule, RegexRule):
+        described["checksum"] = rule.checksum
     return described
 
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.tables import ConstraintTable, StateDifference
@@ -68,7 +69,12 @@ class HardConstraints:
             *([b, 0x80] for b in spread),
             [0x90, 0x80, 0x80],
         ]
-        self._exit_paths = [path for path in paths if single.issuperset(path)]
+        # Each with the number of tokens it takes.
+        self._exit_paths = [(path, len(path)) for path in paths if single.issuperset(path)]
+        # Where single bytes are rare: short pieces of WordPiece vocabularies and the like.
+        short = {t for i, t in enumerate(vocabulary.tokens) if len(t) == 2 and self._with_text[i]}
+        pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
+        self._exit_paths += [(path, 1) for path in pairs if bytes(path) in short]
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
 
@@ -186,9 +192,9 @@ class HardConstraints:
         return verdicts
 
     def _find_exits(self, rows: Rows) -> NDArray[np.int64]:
-        """For each row, how many single-byte tokens can end the text; `_NO_EXIT` where no way was found."""
+        """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found."""
         depths = np.where(self._all_may_end(rows), 0, _NO_EXIT)
-        for path in self._exit_paths:
+        for path, tokens in self._exit_paths:
             open_rows = np.flatnonzero(depths == _NO_EXIT)
             if not len(open_rows):
                 break
@@ -203,7 +209,7 @@ class HardConstraints:
                 after[:, i] = column
                 if not len(open_rows):
                     break
-            depths[open_rows[self._all_may_end(after)]] = len(path)
+            depths[open_rows[self._all_may_end(after)]] = tokens
         for i in np.flatnonzero(depths == _NO_EXIT).tolist():
             depths[i] = self._finish_character(tuple(rows[i].tolist()), 3)
         return depths

@@ -72,8 +72,9 @@ class JointTables:
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
 
     def _first(self, constraint: Constraint) -> int:
-        automaton = constraint.automaton
-        return automaton.spaceless_start if self.vocabulary.strips_first_space else automaton.start
+        automaton, vocabulary = constraint.automaton, self.vocabulary
+        first = vocabulary.strips_first_space or vocabulary.rewriting is not None
+        return automaton.spaceless_start if first else automaton.start
 
     def _intern(self, states: tuple[int, ...]) -> int:
         found = self._ids.get(states)
@@ -221,7 +222,9 @@ class JointTables:
                         rules = constraint.rules_at(current) if constraint.rules_at else constraint.rule_ids
                         found.update(dict.fromkeys(rules))
                 if not constraint.automaton.may_end(current):
-                    (found if token in self._eos else pending).update(dict.fromkeys(constraint.rule_ids))
+                    named = constraint.rules_at_end
+                    at_end = named(current) if named else constraint.rule_ids
+                    (found if token in self._eos else pending).update(dict.fromkeys(at_end))
         return tuple(found), tuple(pending)
 
     # -- sizes -------------------------------------------------------------------------------------------------

@@ -247,18 +247,40 @@ class RegexRule(_Rule):
     text; a character that folding removes is refused in them when the policy is compiled.
 
     Raises `PatternError` for text that `re.compile` refuses or warns about. Constructs that cannot be
-    enforced (backreferences, for example) are refused when the policy is compiled.
+    enforced (atomic groups, for example) are refused when the policy is compiled.
+
+    `checksum` narrows the rule to matches whose characters pass a check, so that a number that only looks like a
+    card's may be written. Any piece of the text that `regex` matches where it stands counts, also a shorter one than
+    `re.search` would report. `luhn` (payment cards): its digits; `mod97` (IBAN): its digits and letters, of which
+    the first four move to the end. Other characters are skipped. Digits of any script count by their value, letters
+    as the one of A to Z that `re.IGNORECASE` takes them for. No digits for `luhn`, or fewer than five digits and
+    letters for `mod97`, never pass.
 
     Example: `RegexRule(id="ticket", regex=r"\bTCK-\d{6}\b", stop_at=r"\bTCK-\d")`.
     """
 
     key: ClassVar[str] = "regex"
     regex: str = Field(description="In the dialect of Python's re.")
+    checksum: Literal["none", "luhn", "mod97"] = Field(
+        default="none",
+        description="Only matches that pass a check count: luhn (payment cards) or mod97 (IBAN).",
+    )
 
     @field_validator("regex", mode="before")
     @classmethod
     def _read_regex(cls, value: Any) -> str:
         return check_regex(value, "regex")
+
+    @model_validator(mode="after")
+    def _checked_at_the_end(self) -> Self:
+        if self.checksum != "none" and self.stop_at is not None:
+            raise PolicyError(
+                "whether a match passes its checksum is known at its end, so blocking at an earlier point would block "
+                "those that fail too; remove either stop_at or checksum",
+                rule_id=self.id,
+                field="checksum",
+            )
+        return self
 
 
 class AutomatonRule(_Rule):

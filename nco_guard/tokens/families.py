@@ -12,8 +12,12 @@ runs:
   every `▁`. That equals "one leading space of the text" only where `▁` stands at the front of tokens and
   once, so other vocabularies with this decoder are refused.
 
-WordPiece (where `decode` glues and cleans up by the neighbouring token), CTC, end-of-word suffixes,
-regular-expression replacements and tokenizers without a decoder (where `decode` inserts spaces) are refused.
+* **wordpiece** (BERT-style): a space before every token that does not begin with `##`, which is dropped, but the
+  first token stays as it is, `##` included. The decoder's `cleanup` rewrites each token by itself, so it is part of
+  what the token is read as.
+
+CTC, end-of-word suffixes, regular-expression replacements and tokenizers without a decoder (where `decode` inserts
+spaces) are refused.
 """
 
 from __future__ import annotations
@@ -24,14 +28,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.errors import TokenizerError
 
-__all__ = ["Decoding", "decoding_of"]
+__all__ = ["CLEANUP", "Decoding", "decoding_of"]
+
+# What `clean_up_tokenization` of transformers replaces in the whole text, one after another.
+CLEANUP = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)
+# The WordPiece decoder's own list, for each token: it has one more, and an order of its own.
+_TOKEN_CLEANUP = (*CLEANUP[:7], (" do not", " don't"), *CLEANUP[7:])
 
 _MARK = "▁"
 # What Rust's `u8::from_str_radix(.., 16)` accepts between "<0x" and ">": two hex digits, or a plus and one.
 _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>")
-_SUPPORTED = "byte-level BPE, SentencePiece BPE with byte fallback, and Unigram / Metaspace are supported"
+_SUPPORTED = (
+    "byte-level BPE, SentencePiece BPE with byte fallback, Unigram / Metaspace, and WordPiece are supported"
+)
 
 
 def _byte_alphabet() -> dict[int, int]:
@@ -56,11 +79,20 @@ class Decoding:
     byte_fallback: bool = False
     strips_first_space: bool = False
     first_token_loses: str | None = None
+    prefix: str | None = None
+    cleans_tokens: bool = False
+
+    @property
+    def first_prefix(self) -> bytes | None:
+        """What a continuation piece begins with where it is the first token."""
+        return None if self.prefix is None else self.prefix.encode()
 
     def contents(self, strings: Sequence[str]) -> list[bytes]:
         """The bytes that each token string adds to the decoded text; linear in their total length."""
         if self.byte_level:
             return _byte_level(strings)
+        if self.prefix is not None:
+            return [self._piece(string) for string in strings]
         result = []
         for string in strings:
             if self.byte_fallback and string.startswith("<0x") and (match := _BYTE_TOKEN.fullmatch(string)):
@@ -72,11 +104,48 @@ class Decoding:
         return result
 
     def inexact(self, strings: Iterable[str]) -> str | None:
-        """The first token string that this model of the decoder would read wrongly, or None."""
+        """Why this model of the decoder would read one of the token strings wrongly, or None."""
         mark = self.first_token_loses
-        if mark is None:
+        if self.prefix is not None:
+            wrong = next((string for string in strings if not self._regular(string)), None)
+            reason = "as the first of a text decodes otherwise than after others"
+            way_out = "remove it, or switch off the decoder's cleanup"
+        elif mark is not None:
+            wrong = next((string for string in strings if mark in string[1:] or string[:1] == " "), None)
+            reason = (
+                "has other marks than one in front, or a space there: of a first token its Metaspace decoder drops "
+                "all marks and no space"
+            )
+            way_out = (
+                "set tokenizer.backend_tokenizer.decoder = "
+                "Sequence([Replace('▁', ' '), Fuse(), Strip(' ', 1, 0)])"
+            )
+        else:
             return None
-        return next((string for string in strings if mark in string[1:]), None)
+        return None if wrong is None else f"token {wrong!r} {reason}; {way_out}"
+
+    def _clean(self, string: str) -> str:
+        if self.cleans_tokens and (" " in string):
+            for old, new in _TOKEN_CLEANUP:
+                string = string.replace(old, new)
+        return string
+
+    def _later(self, string: str) -> str:
+        """What a WordPiece token reads as after others."""
+        prefix = self.prefix or ""
+        return self._clean(string.removeprefix(prefix) if string.startswith(prefix) else f" {string}")
+
+    def _piece(self, string: str) -> bytes:
+        mark = bytes([CONTINUATION]) if string.startswith(self.prefix or "") else b""
+        return mark + self._later(string).encode("utf-8")
+
+    def _regular(self, string: str) -> bool:
+        """Whether a WordPiece token at the start differs from others by its first space or its prefix alone."""
+        prefix = self.prefix or ""
+        first, later = self._clean(string), self._later(string)
+        if string.startswith(prefix):
+            return first == prefix + later
+        return later == " " + first or (later == first and not first.startswith(" "))
 
 
 def _byte_level(strings: Sequence[str]) -> list[bytes]:
@@ -107,8 +176,8 @@ def decoding_of(backend: Any, tokenizer_name: str) -> Decoding:
             f"tokenizer {tokenizer_name} ({model} model): {reason}; {way_out} ({_SUPPORTED})"
         )
 
-    if model not in ("BPE", "Unigram"):
-        raise refuse("its decoder joins tokens depending on their neighbours")
+    if model not in ("BPE", "Unigram", "WordPiece"):
+        raise refuse("decoding of this model is not modelled")
     if backend.decoder is None:
         raise refuse(
             "it has no decoder, so decode() puts a space between any two tokens",
@@ -118,6 +187,13 @@ def decoding_of(backend: Any, tokenizer_name: str) -> Decoding:
     names = [step.get("type") for step in steps]
     if names == ["ByteLevel"]:
         return Decoding(family="byte-level", byte_level=True)
+    if names == ["WordPiece"]:
+        prefix = steps[0]["prefix"]
+        if not prefix:
+            raise refuse("its decoder has no continuation prefix")
+        return Decoding(
+            family="wordpiece", strips_first_space=True, prefix=prefix, cleans_tokens=steps[0]["cleanup"]
+        )
     if names == ["Metaspace"]:
         return _metaspace(steps[0], "unigram" if model == "Unigram" else "metaspace")
 

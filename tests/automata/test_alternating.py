@@ -118,8 +118,8 @@ def test_doomed_means_that_no_continuation_ends_well(seed: int) -> None:
 @pytest.mark.parametrize(
     ("pattern", "position", "construct"),
     [
-        (r"(a)\1", 3, "backreference"),
-        (r"(?P<x>a)b(?P=x)", 9, "backreference"),
+        (r"(a*)\1", 4, "backreference"),
+        (r"(?P<x>a+)b(?P=x)", 10, "backreference"),
         (r"(a)?(?(1)b|c)", 4, "conditional"),
         (r"a(?>b+)c", 1, "atomic"),
         (r"ab++", 2, "possessive"),

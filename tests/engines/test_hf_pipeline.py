@@ -1,5 +1,6 @@
 """Guarded pipelines behave like pipelines."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -74,10 +75,15 @@ def test_streamers_work_through_the_pipeline(guarded: Any, guard: Any) -> None:
     assert "".join(streamer) == output[0]["generated_text"]
 
 
-def test_other_tasks_and_rewritten_texts_are_refused(guarded: Any, guard: Any) -> None:
+def test_other_tasks_and_texts_rewritten_otherwise_are_refused(guarded: Any, guard: Any) -> None:
     with pytest.raises(UnsupportedError, match="task"):
         wrap(guard, object())
     with pytest.raises(UnsupportedError, match="clean_up"):
         guarded("what", clean_up_tokenization_spaces=True)
+    cleaning = copy.copy(guarded.tokenizer)
+    cleaning.clean_up_tokenization_spaces = True
+    pipe = pipeline("text-generation", model=guarded.model, tokenizer=cleaning)
+    with pytest.raises(UnsupportedError, match="clean_up"):
+        wrap(guard, pipe)("what", clean_up_tokenization_spaces=False)
     with pytest.raises(UnsupportedError, match="forced_eos"):
         guarded("what", forced_eos_token_id=2)

@@ -18,8 +18,9 @@ class Verdict:
 
 
 def tiny_model(vocabulary: int = 7):  # type: ignore[no-untyped-def]
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=vocabulary,
@@ -59,7 +60,8 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary() -> No
 
 
 def test_perplexity_is_the_transformers_loss_over_the_output_alone() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     model = tiny_model()
     prompt, output = [1, 2, 3], [4, 5]
     labels = torch.tensor([[-100] * len(prompt) + output])

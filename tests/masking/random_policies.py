@@ -6,6 +6,7 @@ import random
 
 import interegular
 
+from nco_guard.automata import Rewriting
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
@@ -13,6 +14,9 @@ from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 from tests.automata import patterns
 
+# Short relatives of what decoders do, in the letters of these tests.
+CLEANED = Rewriting(replacements=((b" k", b"k"), (b" 1", b"1"), (b" - ", b"-"), (b" ab", b"ab")))
+PIECES = Rewriting(b"bb", CLEANED.replacements[:2])
 LETTERS = "aabbkKé1 -_\n"
 # Other ways of writing some of them.
 EVASIONS = [
@@ -91,7 +95,9 @@ def policy(rng: random.Random) -> Policy:
 
 
 def vocabulary(rng: random.Random, *, small: bool = False) -> Vocabulary:
-    """Bytes, fragments of characters, words, duplicates, silent and unusable tokens, one or two ends."""
+    """Bytes, fragments of characters, words, duplicates, silent and unusable tokens, one or two ends; some decoders
+    rewrite.
+    """
     text = "".join(rng.choice([*LETTERS, *EVASIONS]) for _ in range(60)).encode()
     tokens = [bytes([b]) for b in (range(256) if not small and rng.random() < 0.3 else sorted(set(text)))]
     for _ in range(rng.randint(5, 10 if small else 60)):
@@ -105,6 +111,7 @@ def vocabulary(rng: random.Random, *, small: bool = False) -> Vocabulary:
         special_ids=[count - 5, count - 4, count - 3],
         unusable_ids=[count - 1],
         strips_first_space=rng.random() < 0.3,
+        rewriting=rng.choice([None, None, None, CLEANED, PIECES]),
     )
 
 

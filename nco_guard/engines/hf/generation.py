@@ -88,7 +88,8 @@ def generate(
     refused before anything is generated.
 
     prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
-        mapping that a tokenizer returns. Batches are padded on the left.
+        mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what the
+        encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
     skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
     sink: receives a `StepReport` for each step.
     options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
@@ -178,11 +179,15 @@ def generate_ids(
     input_ids = (
         arguments.pop("inputs", None) if arguments.get("input_ids") is None else arguments["input_ids"]
     )
+    seq2seq = settings.encoder_decoder
     if input_ids is None or input_ids.shape[-1] == 0:
+        if seq2seq:
+            raise UnsupportedError("an encoder-decoder model needs a prompt of text, given as input ids")
         input_ids = _first_token(model, tokenizer, settings)
         arguments.pop("attention_mask", None)
     arguments["input_ids"] = input_ids
-    _refuse_right_padding(arguments)
+    if not seq2seq:
+        _refuse_right_padding(arguments)
 
     bound = guard.bind(
         tokenizer,
@@ -198,7 +203,8 @@ def generate_ids(
             "several sequences need a pad token that adds no text: set tokenizer.pad_token (for example to "
             "tokenizer.eos_token), or pad_token_id"
         )
-    prompt_length = input_ids.shape[1]
+    # What an encoder reads is no part of the generated rows: they begin with one start token.
+    prompt_length = 1 if seq2seq else input_ids.shape[1]
     max_length = settings.max_length(prompt_length)
     if settings.get("max_new_tokens") is None and settings.get("max_length") is None:
         arguments["max_new_tokens"] = max_length - prompt_length
@@ -213,7 +219,7 @@ def generate_ids(
         if rows > 1:
             raise UnsupportedError("streamer: takes one sequence at a time")
         check_streamer(streamer, vocabulary)
-        arguments["streamer"] = HoldingStreamer(streamer, bound)
+        arguments["streamer"] = HoldingStreamer(streamer, bound, reads_prompt=not seq2seq)
 
     recording = Recording(guard.recorder(bound, rows, _model_id(model)), sink, settings.drafts)
     others = arguments.get("logits_processor") or []
@@ -225,13 +231,14 @@ def generate_ids(
         in_place=not others and not settings.get("output_logits") and not settings.drafts,
         beams=settings.beams,
         engine_ends=True,
+        reads_prompt=not seq2seq,
         sink=recording.wanted,
     )
     arguments["logits_processor"] = LogitsProcessorList([*others, processor])
     finished = False
     try:
         output = _run(model, arguments, settings.beams)
-        result = _settle_all(guard, bound, output, prompt_length, max_length, pad)
+        result = _settle_all(guard, bound, output, prompt_length, max_length, pad, seq2seq)
         finished = True
     except Exception as error:
         recording.failed(error)
@@ -261,7 +268,13 @@ def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
 
 
 def _settle_all(
-    guard: GuardLike, bound: BoundGuard, output: Any, prompt_length: int, max_length: int, pad: int | None
+    guard: GuardLike,
+    bound: BoundGuard,
+    output: Any,
+    prompt_length: int,
+    max_length: int,
+    pad: int | None,
+    seq2seq: bool,
 ) -> GenerationResult:
     """Trim every sequence to where it may end, in `output` as well, and verify the texts."""
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
@@ -269,7 +282,8 @@ def _settle_all(
     outcomes: list[Outcome] = []
     for row in sequences:
         answer = row[prompt_length:].tolist()
-        kept, outcome = _settle(bound, row[:prompt_length].tolist(), answer, pad, max_length - prompt_length)
+        prompt = [] if seq2seq else row[:prompt_length].tolist()
+        kept, outcome = _settle(bound, prompt, answer, pad, max_length - prompt_length)
         if outcome in _CUT and len(sequences) > 1 and pad is not None:
             row[prompt_length + len(kept) :] = pad
         token_ids.append(kept)
@@ -322,11 +336,13 @@ def _encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
         encoded = prompts
     else:
         batch = [prompts] if isinstance(prompts, str) or _is_chat(prompts) else list(prompts)
-        options = {"return_tensors": "pt", "padding": len(batch) > 1, "padding_side": "left"}
+        options = {"return_tensors": "pt", "padding": len(batch) > 1}
+        if not getattr(model.config, "is_encoder_decoder", False):
+            options["padding_side"] = "left"
         if len(batch) > 1 and getattr(tokenizer, "pad_token_id", None) is None:
             raise UnsupportedError("several prompts need a pad token: set tokenizer.pad_token")
         if batch and all(isinstance(prompt, str) for prompt in batch):
-            encoded = tokenizer(batch, return_token_type_ids=False, **options)
+            encoded = tokenizer(batch, **options)
         elif batch and all(_is_chat(prompt) for prompt in batch):
             prefilled = {prompt[-1].get("role") == "assistant" for prompt in batch}
             if len(prefilled) > 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transformers import GenerationMixin
+
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["Settings"]
@@ -33,6 +35,15 @@ _REFUSED = {
 }
 
 
+# The same for encoder-decoder models.
+_REFUSED_SEQ2SEQ = {
+    "decoder_input_ids": "it begins the answer, and the guard's text begins after the start token",
+    "decoder_inputs_embeds": "it begins the answer, and the guard's text begins after the start token",
+    "encoder_outputs": "without input ids it cannot be told how many texts there will be",
+    "forced_decoder_ids": _FORCES,
+}
+
+
 class Settings:
     """The options of one call: keywords first, then its `generation_config`, then the model's own."""
 
@@ -58,6 +69,11 @@ class Settings:
         return {int(index) for index in (value if hasattr(value, "__iter__") else [value])}
 
     @property
+    def encoder_decoder(self) -> bool:
+        """Whether the prompt goes to an encoder, and the generated rows hold the answer alone."""
+        return bool(getattr(self._model.config, "is_encoder_decoder", False))
+
+    @property
     def beams(self) -> int:
         """Number of beams; 1 without beam search."""
         return int(self.get("num_beams") or 1)
@@ -81,8 +97,14 @@ class Settings:
 
     def refuse_unsupported(self) -> None:
         """Raise `UnsupportedError`, naming the option, the reason and a way out."""
-        if getattr(self._model.config, "is_encoder_decoder", False):
-            raise UnsupportedError("encoder-decoder models are not supported; use a decoder-only model")
+        if self.encoder_decoder:
+            for name, reason in _REFUSED_SEQ2SEQ.items():
+                if self.get(name) is not None:
+                    raise UnsupportedError(f"{name}: {reason}; leave it out")
+            if type(self._model).generate is not GenerationMixin.generate:
+                raise UnsupportedError(
+                    f"{type(self._model).__name__}.generate: {_OTHER_LOOP}; use another model"
+                )
         for name, reason in _REFUSED.items():
             value = self.get(name)
             if value is not None and value is not False and not (name == "penalty_alpha" and value == 0):

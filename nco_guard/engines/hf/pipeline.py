@@ -44,11 +44,15 @@ class GuardedPipeline:
 
     def __call__(self, text_inputs: Any, **options: Any) -> Any:
         """As the pipeline's own call. Raises what `generate` raises."""
-        if options.get("clean_up_tokenization_spaces"):
-            raise UnsupportedError(
-                "clean_up_tokenization_spaces: it rewrites the text after the guard has seen it; leave it out"
-            )
         pipe = self._pipe
+        cleans = options.get(
+            "clean_up_tokenization_spaces", pipe._postprocess_params.get("clean_up_tokenization_spaces")
+        )
+        if cleans is not None and bool(cleans) != bool(pipe.tokenizer.clean_up_tokenization_spaces):
+            raise UnsupportedError(
+                "clean_up_tokenization_spaces: the guard reads text as the tokenizer's own setting says; leave it "
+                "out and set tokenizer.clean_up_tokenization_spaces"
+            )
         skip = options.get("skip_special_tokens", pipe._postprocess_params.get("skip_special_tokens"))
         # The pipeline does not skip them where it parses the answer into a message.
         skip = (skip is None or bool(skip)) and getattr(pipe.tokenizer, "response_template", None) is None

@@ -66,6 +66,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
     `output_logits=True`.
     beams: with beam search, the number of beams: a dead end of some beams of a group is then no error.
+    reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False for
+    encoder-decoder models.
     engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
     sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
 
@@ -82,6 +84,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         in_place: bool = False,
         beams: int = 1,
         engine_ends: bool = False,
+        reads_prompt: bool = True,
         sink: Callable[[StepReport], None] | None = None,
     ) -> None:
         self._bound = bound
@@ -91,14 +94,12 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._beams = beams
         self._engine_ends = engine_ends
         self._sink = sink
-        self._tracker = RowTracker(bound)
+        self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
         self._width = bound.vocabulary.width
         self._after_end = None if engine_ends else self._ids_that_add_text()
-        self._silent = {
-            index
-            for index in bound.vocabulary.special_ids
-            if not bound.vocabulary.tokens[index] and index not in bound.vocabulary.eos_ids
-        }
+        self._silent = bound.vocabulary.silent_ids.intersection(bound.vocabulary.special_ids).difference(
+            bound.vocabulary.eos_ids
+        )
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
@@ -134,7 +135,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             key = (state, remaining)
             forbidden = cache.get(key)
             if forbidden is None:
-                forbidden = cache[key] = tables.forbidden(state, remaining)
+                forbidden = tables.forbidden(state, remaining)
+                cache[key] = forbidden
             columns[row] = forbidden
             costly, amounts = tables.penalties(state)
             if len(costly):
@@ -165,9 +167,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def _ids_that_add_text(self) -> torch.Tensor:
         vocabulary = self._bound.vocabulary
-        loud = [bool(token) for token in vocabulary.tokens]
-        for index in vocabulary.unusable_ids:
-            loud[index] = True
+        loud = [index not in vocabulary.silent_ids for index in range(vocabulary.width)]
         if all(loud):
             for index in vocabulary.eos_ids:
                 loud[index] = False

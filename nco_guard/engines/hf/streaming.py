@@ -41,10 +41,7 @@ class TextStream(BaseStreamer):  # type: ignore[misc]
             self._ids = []
             return
         self._ids.extend(value.ravel().tolist())
-        text = self._vocabulary.text_of(self._ids)
-        # An incomplete character reads as U+FFFD until its last byte is there.
-        if not text.endswith("\ufffd"):
-            self._show(text)
+        self._show(self._vocabulary.settled_text_of(self._ids))
 
     def end(self) -> None:
         """The sequence is over; the next `put` brings another prompt."""
@@ -61,9 +58,9 @@ class TextStream(BaseStreamer):  # type: ignore[misc]
 class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
     """Passes ids on to another streamer, but only up to the last token after which the text may end."""
 
-    def __init__(self, inner: BaseStreamer, bound: BoundGuard) -> None:
+    def __init__(self, inner: BaseStreamer, bound: BoundGuard, *, reads_prompt: bool = True) -> None:
         self._inner = inner
-        self._tracker = RowTracker(bound)
+        self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
         self._ids: list[int] | None = None
         self._passed = 0
         self._over = False
@@ -96,6 +93,12 @@ def check_streamer(streamer: BaseStreamer, vocabulary: Vocabulary) -> None:
     """Refuse transformers' own text streamers where their text is another than that of `decode`."""
     if not isinstance(streamer, TextStreamer):
         return
+    if vocabulary.rewriting is not None:
+        raise UnsupportedError(
+            "streamer: this tokenizer's decode() rewrites what was joined (WordPiece, clean_up_tokenization_spaces), "
+            "and transformers' text streamers show text before it is settled; use nco_guard.engines.hf.stream or "
+            "TextStream"
+        )
     if vocabulary.strips_first_space:
         raise UnsupportedError(
             "streamer: this tokenizer drops the first space of a text, and transformers' text streamers "

@@ -11,7 +11,7 @@ rules at once, so a policy's digest depends on the rules and not on where they c
         penalty: 4
 
 Options of all presets: `only` and `except` (lists of short names: `email` for `pii.email`), `penalty`,
-`monitor` and `context` (as on a rule). `ldnoobw` also has `languages` and `substring`.
+`monitor` and `context` (as on a rule). `ldnoobw` also has `languages` and `substring`, `pii` has `valid_only`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ _OWN = {
     "ldnoobw": {
         "languages": "a list of language codes, or all; [en] if not given",
         "substring": "true: raw substrings in exact case, as in the paper",
-    }
+    },
+    "pii": {
+        "valid_only": (
+            "true: block card numbers and IBANs only if their check digits are right; they are then blocked at "
+            "their last character, not earlier"
+        ),
+    },
 }
 
 
@@ -91,7 +97,10 @@ def patterns(name: str) -> tuple[Pattern, ...]:
 def _all_rules(name: str, options: Mapping[str, Any]) -> tuple[Rule, ...]:
     if name == "ldnoobw":
         return ldnoobw.rules(**options)
-    return tuple(pattern.rule() for pattern in patterns(name))
+    valid_only = options.get("valid_only", False)
+    if not isinstance(valid_only, bool):
+        raise PresetError("true or false is needed", field="valid_only")
+    return tuple(pattern.rule(valid_only=valid_only) for pattern in patterns(name))
 
 
 def _short_names(value: Any, option: str, known: Iterable[str], preset: str) -> tuple[str, ...]:
@@ -173,6 +182,7 @@ def entry_schemas() -> dict[str, Any]:
             "monitor": {"type": "boolean"},
             "context": {"enum": ["output", "prompt"]},
             "substring": {"type": "boolean"},
+            "valid_only": {"type": "boolean"},
             "languages": {
                 "anyOf": [
                     {"type": "array", "minItems": 1, "items": {"enum": list(ldnoobw.LANGUAGES)}},

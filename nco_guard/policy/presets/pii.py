@@ -307,9 +307,9 @@ PATTERNS = (
         description=(
             "Numbers of 13 to 19 digits that begin as Visa, Mastercard, American Express, Diners, Discover, "
             "JCB, UnionPay, Maestro or Mir cards do, with single spaces or hyphens anywhere after the "
-            "fourth. The check digit (Luhn) is not looked at yet, so article numbers (EANs) of 13 digits "
-            "with such a beginning are blocked too."
+            "fourth."
         ),
+        checksum="luhn",
         reveals="the first eight digits in groups of four, ten in groups of 4-6-5, else twelve",
         source="ISO/IEC 7812 and the card schemes' published ranges",
         examples=Examples(
@@ -349,9 +349,9 @@ PATTERNS = (
         stop_at=IBAN_STOP,
         description=(
             "International bank account numbers of the countries that have them, each with its own "
-            "structure, in either case, with single spaces or hyphens anywhere. The check digits are not "
-            "verified."
+            "structure, in either case, with single spaces or hyphens anywhere."
         ),
+        checksum="mod97",
         reveals=(
             "country, check digits and the first seven characters of the account part (mostly the bank); "
             "eight to ten in BE, CZ, FR, HR, LT, PL, SE and SK, whose VAT numbers begin alike"

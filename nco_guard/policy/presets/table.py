@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from nco_guard.policy.models import RegexRule
 
@@ -31,6 +32,7 @@ class Pattern:
     `regex` and `stop_at` are in the dialect of Python's `re` without backreferences, conditionals, atomic
     groups and possessive quantifiers. Every text in which `regex` is found has a place where `stop_at` is
     found. `reveals` states what at most can be written of a value; `source` says where its shape is defined.
+    `checksum`: what its values pass, looked at by `rule(valid_only=True)`.
     """
 
     id: str
@@ -40,17 +42,28 @@ class Pattern:
     examples: Examples = field(repr=False)
     stop_at: str | None = None
     reveals: str = "all but the last character"
+    checksum: Literal["none", "luhn", "mod97"] = "none"
 
     @property
     def short_name(self) -> str:
         """The id without the preset's name, as `only` and `except` use it."""
         return self.id.partition(".")[2]
 
-    def rule(self) -> RegexRule:
-        """The hard rule for this pattern."""
+    def rule(self, *, valid_only: bool = False) -> RegexRule:
+        """The hard rule for this pattern; `valid_only`: where there is a checksum, only for values that pass it."""
+        if valid_only and self.checksum != "none":
+            return RegexRule(
+                id=self.id,
+                regex=self.regex,
+                checksum=self.checksum,
+                description=(
+                    f"{self.description} Only numbers that pass their checksum; reveals all but the last character."
+                ),
+            )
+        unchecked = "" if self.checksum == "none" else " Whether check digits are right is not looked at."
         return RegexRule(
             id=self.id,
             regex=self.regex,
             stop_at=self.stop_at,
-            description=f"{self.description} Reveals at most {self.reveals}.",
+            description=f"{self.description}{unchecked} Reveals at most {self.reveals}.",
         )

@@ -1,0 +1,200 @@
+"""Rules with a checksum: what a policy says, what the masks do, and what a model can then write."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from nco_guard.compiler import compile_policy
+from nco_guard.errors import PatternError, PolicyError, PresetError
+from nco_guard.masking import bruteforce
+from nco_guard.policy import Policy, RegexRule, StringRule, presets
+from nco_guard.session import BoundGuard
+from nco_guard.testing import toy_vocabulary
+from nco_guard.verify import verify
+from tests.automata.checksum_reference import VALID, luhn, valid_spans
+
+CARD = r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)"
+VALID_CARD, WRONG_CARD = "4111 1111 1111 1111", "4111 1111 1111 1112"
+LETTERS = "01459 -aGB"
+
+
+def bound(*rules: RegexRule, merges: tuple[str, ...] = ()) -> BoundGuard:
+    vocabulary = toy_vocabulary([*LETTERS, *merges])
+    return BoundGuard(compile_policy(Policy(name="p", rules=rules)), vocabulary)
+
+
+def test_a_checksum_survives_files_and_is_none_by_default() -> None:
+    rule = RegexRule(id="card", regex=CARD, checksum="luhn")
+    policy = Policy(name="p", rules=(rule, RegexRule(id="other", regex="x")))
+    for again in (Policy.from_yaml(policy.to_yaml()), Policy.from_json(policy.to_json())):
+        assert again == policy
+        assert [r.checksum for r in again.rules if isinstance(r, RegexRule)] == ["luhn", "none"]
+    assert "checksum: luhn" in policy.to_yaml()
+    assert '"checksum":"none"' in policy.to_json()
+    schema = Policy.json_schema()["$defs"]["RegexRule"]["properties"]["checksum"]
+    assert schema["enum"] == ["none", "luhn", "mod97"]
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"'card'.*'checksum'.*remove either stop_at or checksum"):
+        RegexRule(id="card", regex=CARD, stop_at=r"\d{12}", checksum="luhn")
+    with pytest.raises(PolicyError, match="checksum"):
+        RegexRule(id="card", regex=CARD, checksum="crc32")  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="checksum"):
+        StringRule(id="s", strings=("x",), checksum="luhn")  # type: ignore[call-arg]
+    with pytest.raises(PresetError, match="valid_only"):
+        presets.load("pii", valid_only="yes")
+    with pytest.raises(PresetError, match="valid_only"):
+        presets.load("secrets", valid_only=True)
+
+
+def test_a_pattern_may_match_the_empty_text_if_that_never_passes() -> None:
+    assert verify(Policy(name="p", rules=(RegexRule(id="r", regex=r"\d*", checksum="luhn"),)), "12").ok
+    with pytest.raises(PatternError, match="empty"):
+        compile_policy(Policy(name="p", rules=(RegexRule(id="r", regex=r"\d*"),)))
+
+
+def test_the_verifier_finds_only_numbers_that_pass() -> None:
+    policy = Policy(name="p", rules=(RegexRule(id="card", regex=CARD, checksum="luhn"),))
+    text = f"No: {WRONG_CARD}. Yes: {VALID_CARD}. Also: 378282246310005"
+    report = verify(policy, text)
+    assert [text[found.start : found.end] for found in report.findings] == [VALID_CARD, "378282246310005"]
+
+
+@pytest.mark.parametrize("name", ["payment_card", "iban"])
+def test_the_preset_can_be_told_to_block_valid_numbers_only(name: str) -> None:
+    plain = Policy(name="p", rules=presets.load("pii", only=[name]))
+    valid = Policy(name="p", rules=presets.load("pii", only=[name], valid_only=True))
+    assert Policy.from_yaml(f"name: p\nrules: [{{preset: pii, only: [{name}], valid_only: true}}]") == valid
+    (pattern,) = (p for p in presets.patterns("pii") if p.short_name == name)
+    assert "not looked at" in plain.rules[0].description
+    assert "not looked at" not in valid.rules[0].description
+    compiled, compiled_plain = compile_policy(valid), compile_policy(plain)
+    for text in pattern.examples.match:
+        assert not verify(compiled, text).ok, text
+        last = max(i for i, c in enumerate(text) if c.isdigit())
+        typo = f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}"
+        assert not verify(compiled_plain, typo).ok
+        assert verify(compiled, typo).ok, typo
+    assert all(rule.stop_at is None for rule in valid.rules)
+    others = presets.load("pii", except_=[name])
+    assert [rule for rule in others if rule not in presets.load("pii", valid_only=True)] == [
+        rule for rule in others if rule.id in ("pii.payment_card", "pii.iban")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("checksum", "pattern"),
+    [
+        ("luhn", r"(?<!\d)\d(?:[ -]?\d){3,5}"),
+        ("luhn", r"\d{2,4}"),
+        ("luhn", r"(?:\d-?)+a"),
+        ("mod97", r"[0-9GB]{5,6}"),
+        ("mod97", r"[A-Z]{2}\d\d[ -]?\w{1,3}"),
+    ],
+)
+def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: str, pattern: str) -> None:
+    """These patterns look at nothing behind a match, so a token is forbidden exactly if the text then has one."""
+    rng = random.Random(checksum + pattern)
+    merges = ("10", "41", "5 9", "915", "a4", "GB", "9a", "-1", "001", "B1", "54 ")
+    guard = bound(RegexRule(id="r", regex=pattern, checksum=checksum), merges=merges)
+    vocabulary, forbidden_seen = guard.vocabulary, 0
+    for _ in range(25):
+        session, text = guard.session(), ""
+        for _ in range(10):
+            mask = session.mask()
+            usable = [
+                i for i, t in enumerate(vocabulary.tokens) if t and set(t.decode("latin-1")) <= set(LETTERS)
+            ]
+            for token in usable:
+                after = text + vocabulary.tokens[token].decode()
+                expected = bool(valid_spans(pattern, 0, checksum, after))
+                assert mask[token] == expected, (text, after)
+                forbidden_seen += expected
+            token = rng.choice([i for i in usable if not mask[i]])
+            session.advance(token)
+            text += vocabulary.tokens[token].decode()
+    assert forbidden_seen > (20 if checksum == "luhn" else 0)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_masks_and_penalties_equal_the_definition(seed: int) -> None:
+    rng = random.Random(seed)
+    merges = ("10", "41", "59", "91", "a4", "GB", "9a", "-1", "001", "4 ", "1a1")
+    for _ in range(12):
+        rules = [
+            RegexRule(
+                id=f"r{i}",
+                regex=rng.choice(
+                    [
+                        r"\d{2,4}(?!\d)",
+                        r"(?<!\d)\d{3}(?=-)",
+                        r"\b(?:\d[ -]?){3,5}\b",
+                        r"\d+a",
+                        r"\w{5}$",
+                        r"[GB\d]{5,}",
+                    ]
+                ),
+                checksum=rng.choice(["luhn", "mod97"]),
+                penalty=rng.choice([float("inf"), float("inf"), 3.0]),
+                case=rng.choice(["exact", "fold"]),
+                whole_word=rng.random() < 0.2,
+            )
+            for i in range(rng.randint(1, 2))
+        ]
+        tables = bound(*rules, merges=merges).tables
+        state = tables.start
+        for _ in range(10):
+            states = tables.components(state)
+            expected = bruteforce.forbidden(tables.constraints, states, tables.vocabulary)
+            assert np.flatnonzero(expected).tolist() == tables.forbidden(state).tolist()
+            ids, amounts = tables.penalties(state)
+            dense = np.zeros(tables.vocabulary.width, np.float32)
+            dense[ids] = amounts
+            assert np.array_equal(dense, bruteforce.penalties(tables.constraints, states, tables.vocabulary))
+            allowed = [i for i in np.flatnonzero(~expected).tolist() if i not in tables.vocabulary.eos_ids]
+            if not allowed:
+                break
+            state = tables.next(state, rng.choice(allowed))
+
+
+def test_a_model_that_longs_for_numbers_writes_wrong_ones_and_never_a_valid_one() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from nco_guard.guard import Guard
+    from nco_guard.testing import biased_model, tiny_tokenizer
+
+    torch.set_num_threads(1)
+    tokenizer = tiny_tokenizer("byte-level")
+    pattern = r"(?<!\d)\d{2,6}(?!\d)"
+    model = biased_model(tokenizer, ["18 26 ", "3426 ", "1234 ", "8 3"], seed=3, bonus=10.0)
+    guard = Guard(Policy(name="p", rules=(RegexRule(id="n", regex=pattern, checksum="luhn"),)))
+    prompts = ["pay", "the number is"]
+
+    def numbers(texts: list[str]) -> list[bool]:
+        return [luhn(number) for text in texts for number in re.findall(pattern, text)]
+
+    free: list[bool] = []
+    guarded: list[bool] = []
+    for seed in range(2):
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+        torch.manual_seed(seed)
+        output = model.generate(**inputs, max_new_tokens=48, do_sample=True)
+        free += numbers(
+            tokenizer.batch_decode(output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True)
+        )
+        torch.manual_seed(seed)
+        result = guard.generate(model, tokenizer, prompts, max_new_tokens=48, do_sample=True)
+        assert all(report.ok for report in result.reports)
+        guarded += numbers(list(result.texts))
+    assert sum(free) > 20
+    assert len(guarded) > 10
+    assert not any(guarded)
+
+
+def test_the_reference_is_looked_up_by_the_names_that_policies_use() -> None:
+    assert set(VALID) == {"luhn", "mod97"}
