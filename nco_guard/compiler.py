@@ -19,13 +19,18 @@ from nco_guard.automata import (
     Automaton,
     ChecksumMachine,
     ClassAutomaton,
+    FoldedMachine,
+    FoldSpec,
     FsmMachine,
     Rewriting,
     RewrittenAutomaton,
     Utf8Automaton,
     syntax,
 )
+from nco_guard.automata.charsets import union
+from nco_guard.automata.folding import spellings
 from nco_guard.automata.inclusion import escaping_text
+from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 
@@ -63,7 +68,7 @@ class CompiledRule:
     """One rule, read and checked.
 
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
-    ready-made automaton.
+    ready-made automaton. Both are about the text as `fold` folds it.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -71,9 +76,10 @@ class CompiledRule:
         self.id = rule.id
         self.node: syntax.Node | None = None
         self.stop_node: syntax.Node | None = None
+        self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
         if isinstance(rule, StringRule):
             self.node = syntax.alternation(
-                [syntax.literal(s, fold=rule.case == "fold") for s in rule.strings]
+                [self._string(text, index, rule.case == "fold") for index, text in enumerate(rule.strings)]
             )
         elif isinstance(rule, RegexRule):
             flags = re.IGNORECASE if rule.case == "fold" else 0
@@ -86,9 +92,41 @@ class CompiledRule:
 
     def _parse(self, pattern: str, flags: int, name: str) -> syntax.Node:
         try:
-            return syntax.parse(pattern, flags)
+            node = syntax.parse(pattern, flags)
         except PatternError as error:
             raise error.named(self.id, name) from None
+        self._check_occurs(node, name)
+        return self._accepting(node)
+
+    def _string(self, text: str, index: int, caseless: bool) -> syntax.Node:
+        if self.fold.trivial:
+            return self._accepting(syntax.literal(text, fold=caseless))
+        pieces = spellings(text, self.fold)
+        if not pieces:
+            raise PolicyError(
+                "all of its characters are ignored, so it would forbid every text; remove it, or ignore fewer",
+                rule_id=self.id,
+                field=f"strings[{index}]",
+            )
+        options = ([syntax.literal(option, fold=caseless) for option in piece] for piece in pieces)
+        return self._accepting(syntax.sequence(map(syntax.alternation, options)))
+
+    def _accepting(self, node: syntax.Node) -> syntax.Node:
+        kind = self.rule.confusables
+        return node if kind == "none" else with_look_alikes(node, kind)
+
+    def _check_occurs(self, node: syntax.Node, name: str) -> None:
+        """Refuse a pattern that waits for a character which folding removes: it would silently never match."""
+        vanished = self.fold.vanished
+        for part in syntax.subnodes(node) if vanished else ():
+            if isinstance(part, syntax.Chars) and part.ranges and union(part.ranges, vanished) == vanished:
+                raise PatternError(
+                    "folding removes or replaces it, so it occurs in no folded text; write what it folds to, or "
+                    "leave it out",
+                    construct=f"U+{part.ranges[0][0]:04X}",
+                    rule_id=self.id,
+                    field=name,
+                )
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -102,7 +140,7 @@ class CompiledRule:
         if isinstance(self.rule, StringRule):
             return
         with self._naming():
-            machine = self.machine(every_end=False)
+            machine = self._searching(every_end=False)
             name = "fsm" if isinstance(self.rule, AutomatonRule) else "regex"
             empty = (
                 machine.accepts_empty
@@ -134,8 +172,17 @@ class CompiledRule:
                         field="stop_at",
                     )
 
-    def machine(self, *, every_end: bool, stop: bool = False) -> AlternatingMachine | FsmMachine:
-        """A fresh machine for the rule's pattern, or for its stop point."""
+    def machine(
+        self, *, every_end: bool, stop: bool = False
+    ) -> AlternatingMachine | FoldedMachine | FsmMachine:
+        """A fresh machine for the rule's pattern, or for its stop point, over the original text."""
+        machine = self._searching(every_end=every_end, stop=stop)
+        if self.fold.trivial or isinstance(machine, FsmMachine):
+            return machine
+        return FoldedMachine(machine, self.fold)
+
+    def _searching(self, *, every_end: bool, stop: bool = False) -> AlternatingMachine | FsmMachine:
+        """The same over the folded text."""
         if isinstance(self.rule, AutomatonRule):
             return FsmMachine(self.rule.fsm)
         node = self.stop_node if stop and self.stop_node is not None else self.node
@@ -146,7 +193,7 @@ class CompiledRule:
         return AlternatingMachine(node, every_end=every_end, rule_id=self.id)
 
     @cached_property
-    def searcher(self) -> AlternatingMachine | FsmMachine:
+    def searcher(self) -> AlternatingMachine | FoldedMachine | FsmMachine:
         """The machine that finds spans of the whole pattern in finished text."""
         return self.machine(every_end=True)
 
@@ -154,7 +201,13 @@ class CompiledRule:
     def plain(self) -> bool:
         """Whether the rule is a list of exact substrings, fit for Aho-Corasick."""
         rule = self.rule
-        return isinstance(rule, StringRule) and rule.case == "exact" and not rule.whole_word
+        return (
+            isinstance(rule, StringRule)
+            and rule.case == "exact"
+            and rule.confusables == "none"
+            and self.fold.trivial
+            and not rule.whole_word
+        )
 
 
 @dataclass(frozen=True)

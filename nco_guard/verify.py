@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nco_guard.automata import AlternatingMachine
+from nco_guard.automata import FsmMachine
 from nco_guard.automata.search import find_spans, longest_beginning
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import Policy
@@ -84,7 +84,7 @@ def exposure(policy: Policy | CompiledPolicy, text: str) -> tuple[Exposure, ...]
     found: list[Exposure] = []
     for rule in compiled.rules:
         machine = rule.searcher
-        stretch = longest_beginning(machine, text) if isinstance(machine, AlternatingMachine) else None
+        stretch = None if isinstance(machine, FsmMachine) else longest_beginning(machine, text)
         if stretch is not None:
             found.append(Exposure(rule.id, *stretch))
     return tuple(found)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.folded import FoldedMachine
+from nco_guard.automata.folding import fold_text
 from nco_guard.automata.fsm import FsmMachine
 
 __all__ = ["find_spans", "longest_beginning", "matches"]
@@ -30,12 +32,20 @@ def _completes(machine: CharMachine, classes: Sequence[int]) -> bool:
     return not machine.may_end(state)
 
 
-def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[tuple[int, int]]:
+def find_spans(
+    machine: AlternatingMachine | FoldedMachine | FsmMachine, text: str
+) -> Iterator[tuple[int, int]]:
     """Non-overlapping matches as (start, end), from left to right.
+
+    For a folded rule the text is folded first, by its definition, and spans are those of the original characters that
+    the matches come from.
 
     `machine` reports every end of a match (`every_end=True`). Cost: linear in the text; around each match, linear in
     its distance from the previous one times the length that candidate matches live.
     """
+    if isinstance(machine, FoldedMachine):
+        yield from _find_folded(machine, text)
+        return
     classes = machine.classes.of_text(text)
     if not _completes(machine, classes):
         return
@@ -59,11 +69,38 @@ def find_spans(machine: AlternatingMachine | FsmMachine, text: str) -> Iterator[
                 position = max(end, position + 1)
 
 
-def longest_beginning(machine: AlternatingMachine, text: str) -> tuple[int, int] | None:
+def _find_folded(machine: FoldedMachine, text: str) -> Iterator[tuple[int, int]]:
+    folded, origin = fold_text(text, machine.spec)
+    waiting: tuple[int, int] | None = None
+    for first, last in find_spans(machine.inner, folded):
+        start, end = _original(origin, len(text), first, last)
+        # Two matches can meet in one original character, which folds to several.
+        if waiting is not None and start < waiting[1]:
+            waiting = waiting[0], max(waiting[1], end)
+            continue
+        if waiting is not None:
+            yield waiting
+        waiting = start, end
+    if waiting is not None:
+        yield waiting
+
+
+def _original(origin: Sequence[tuple[int, int]], length: int, first: int, last: int) -> tuple[int, int]:
+    """A span of folded text as one of the original, which is `length` long."""
+    start = origin[first][0] if first < len(origin) else length
+    return start, origin[last - 1][1] if last > first else start
+
+
+def longest_beginning(machine: AlternatingMachine | FoldedMachine, text: str) -> tuple[int, int] | None:
     """The longest stretch of the text that could be the beginning of a match, or is one; the first if several.
 
-    Cost: linear in the text times the length that candidate matches live.
+    For a folded rule, the longest in the folded text, as a span of the original. Cost: linear in the text times the
+    length that candidate matches live.
     """
+    if isinstance(machine, FoldedMachine):
+        folded, origin = fold_text(text, machine.spec)
+        stretch = longest_beginning(machine.inner, folded)
+        return None if stretch is None else _original(origin, len(text), *stretch)
     classes = machine.classes.of_text(text)
     best: tuple[int, int] | None = None
     state = machine.start

@@ -59,6 +59,10 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
                 for word, on in (
                     ("whole words", rule["whole_word"]),
                     ("any case", rule["case"] == "fold"),
+                    ("NFKC", rule["normalize"] == "nfkc"),
+                    ("look-alikes", rule["confusables"] != "none"),
+                    ("ignored characters", rule["ignore"]),
+                    ("JSON escapes", rule["json_escapes"]),
                     (f"if {rule.get('checksum')} passes", rule.get("checksum", "none") != "none"),
                 )
                 if on
@@ -87,6 +91,10 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "mode": rule.mode,
         "case": rule.case,
         "whole_word": rule.whole_word,
+        "normalize": rule.normalize,
+        "ignore": list(rule.ignore),
+        "confusables": rule.confusables,
+        "json_escapes": rule.json_escapes,
         "stop_at": rule.stop_at is not None,
         "context": rule.context,
     }

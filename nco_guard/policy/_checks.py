@@ -10,7 +10,20 @@ from typing import Any
 
 from nco_guard.errors import PatternError, PolicyError
 
-__all__ = ["check_flag", "check_id", "check_penalty", "check_regex", "check_text", "check_texts"]
+__all__ = [
+    "IGNORABLE_SETS",
+    "check_flag",
+    "check_id",
+    "check_ignore",
+    "check_penalty",
+    "check_regex",
+    "check_text",
+    "check_texts",
+]
+
+# Sets of characters that `ignore` knows by name; what is in them, `automata.folding` says.
+IGNORABLE_SETS = ("zero-width", "combining", "punctuation")
+
 
 # The automaton that keeps the output well-formed UTF-8 is always on and has this id.
 _RESERVED_IDS = frozenset({"utf-8"})
@@ -69,6 +82,18 @@ def check_texts(value: Any, field: str) -> tuple[str, ...]:
         if not text:
             raise PolicyError("an empty text is part of every text; remove it", field=place)
     return tuple(dict.fromkeys(texts))
+
+
+def check_ignore(value: Any) -> tuple[str, ...]:
+    """Single characters and names of sets, exact duplicates dropped, order kept; errors name the index."""
+    entries = check_texts(value, "ignore")
+    for index, entry in enumerate(entries):
+        if len(entry) != 1 and entry not in IGNORABLE_SETS:
+            raise PolicyError(
+                f"one character, or one of {', '.join(IGNORABLE_SETS)}, is needed; list characters one by one",
+                field=f"ignore[{index}]",
+            )
+    return entries
 
 
 def check_flag(value: Any) -> bool:

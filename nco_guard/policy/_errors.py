@@ -32,6 +32,9 @@ _SYNONYMS = {
     "ignorecase": "case",
     "ignore_case": "case",
     "word": "whole_word",
+    "normalise": "normalize",
+    "leet": "confusables",
+    "homoglyphs": "confusables",
 }
 
 

@@ -29,7 +29,16 @@ from pydantic import (
 )
 
 from nco_guard.errors import PolicyError
-from nco_guard.policy._checks import check_flag, check_id, check_penalty, check_regex, check_text, check_texts
+from nco_guard.policy._checks import (
+    IGNORABLE_SETS,
+    check_flag,
+    check_id,
+    check_ignore,
+    check_penalty,
+    check_regex,
+    check_text,
+    check_texts,
+)
 from nco_guard.policy._errors import indexed, suggestion, typed_error
 from nco_guard.policy._fsm import FSM_JSON_SCHEMA, fsm_to_plain, read_fsm
 
@@ -51,6 +60,21 @@ _Penalty = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
 _Flag = Annotated[bool, BeforeValidator(check_flag)]
+_Ignore = Annotated[
+    tuple[str, ...],
+    BeforeValidator(check_ignore),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    {"enum": list(IGNORABLE_SETS)},
+                    {"type": "string", "minLength": 1, "maxLength": 1},
+                ]
+            },
+        }
+    ),
+]
 _Fsm = Annotated[
     FSM,
     BeforeValidator(read_fsm),
@@ -137,10 +161,20 @@ class _Rule(_Model):
         default=False, description=r"Match only where no \w character touches the match on either side."
     )
     normalize: Literal["none", "nfkc"] = Field(
-        default="none", description="Reserved; this version accepts only none."
+        default="none",
+        description="nfkc: each character counts as its NFKC form (full-width letters, ligatures, styled letters).",
     )
-    ignore: tuple[str, ...] = Field(
-        default=(), description="Characters to look past. Reserved; this version accepts only the empty list."
+    ignore: _Ignore = Field(
+        default=(),
+        description=f"Characters that do not count, and sets of them: {', '.join(IGNORABLE_SETS)}.",
+    )
+    confusables: Literal["none", "letters", "leet"] = Field(
+        default="none",
+        description="letters: look-alikes of other scripts will do for a letter; leet: digits and signs too.",
+    )
+    json_escapes: _Flag = Field(
+        default=False,
+        description=r"Escapes of JSON strings (\u0066) count as the characters that they denote.",
     )
     stop_at: str | None = Field(
         default=None,
@@ -150,15 +184,6 @@ class _Rule(_Model):
         default="output",
         description="prompt: a match may also begin in the prompt and be completed by the output.",
     )
-
-    @field_validator("ignore", mode="before")
-    @classmethod
-    def _read_ignore(cls, value: Any) -> tuple[str, ...]:
-        characters = check_texts(value, "ignore")
-        for index, character in enumerate(characters):
-            if len(character) != 1:
-                raise PolicyError("one character is needed; list them one by one", field=f"ignore[{index}]")
-        return characters
 
     @field_validator("stop_at", mode="before")
     @classmethod
@@ -171,13 +196,6 @@ class _Rule(_Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for field, unset in (("normalize", "none"), ("ignore", ())):
-            if getattr(self, field) != unset:
-                raise PolicyError(
-                    "this version does not enforce it, so it is refused, not silently skipped; remove it",
-                    rule_id=self.id,
-                    field=field,
-                )
         if self.monitor and math.isfinite(self.penalty):
             raise PolicyError(
                 "a rule that only records has no penalty; remove either penalty or monitor",
@@ -199,6 +217,8 @@ class StringRule(_Rule):
 
     `case="fold"` compares as `re.IGNORECASE` does, character by character (so `ß` is not `ss`);
     `whole_word=True` means `(?<!\\w)` before and `(?!\\w)` after each string. Exact duplicates are dropped.
+    With `normalize` or `ignore` the strings are folded as the text is, and found in every canonically
+    equivalent spelling.
 
     Raises `PolicyError` for no strings, an empty one, or one that UTF-8 cannot hold.
 
@@ -223,7 +243,8 @@ class RegexRule(_Rule):
     `case="fold"` adds `re.IGNORECASE` to `regex` and to `stop_at`; `whole_word=True` puts `(?<!\w)` before
     and `(?!\w)` after `regex`, and leaves `stop_at` as it is. `stop_at` names an earlier point from which
     the rule blocks, so that a value does not leak up to its last character: a pattern that is found in every
-    text in which `regex` is found.
+    text in which `regex` is found. With `normalize`, `ignore` or `json_escapes` both are about the folded
+    text; a character that folding removes is refused in them when the policy is compiled.
 
     Raises `PatternError` for text that `re.compile` refuses or warns about. Constructs that cannot be
     enforced (atomic groups, for example) are refused when the policy is compiled.
@@ -266,8 +287,8 @@ class AutomatonRule(_Rule):
     """Forbids texts of which some piece is accepted by a ready-made automaton over characters.
 
     `fsm` is an `interegular.FSM`, such as its users build with `&`, `|` and `-`; it should accept what a
-    match is (`abc`, not `.*abc.*`). `case`, `whole_word`, `normalize` and `ignore` cannot be applied to an
-    automaton and are refused. Two rules are equal if their automata are the same up to the names of states.
+    match is (`abc`, not `.*abc.*`). Fields that fold, and `whole_word`, cannot be applied to an automaton
+    and are refused. Two rules are equal if their automata are the same up to the names of states.
 
     Raises `PolicyError` if the automaton accepts the empty text or nothing at all, or reads symbols other
     than single characters.
@@ -280,7 +301,7 @@ class AutomatonRule(_Rule):
 
     @model_validator(mode="after")
     def _nothing_to_fold(self) -> Self:
-        for field in ("case", "whole_word", "normalize", "ignore"):
+        for field in ("case", "whole_word", "normalize", "ignore", "confusables", "json_escapes"):
             if getattr(self, field) != type(self).model_fields[field].default:
                 raise PolicyError(
                     "an automaton cannot be folded or given borders; build that into it, or use a regex",

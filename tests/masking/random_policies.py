@@ -8,7 +8,7 @@ import interegular
 
 from nco_guard.automata import Rewriting
 from nco_guard.compiler import compile_policy
-from nco_guard.errors import PatternError
+from nco_guard.errors import PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
@@ -18,10 +18,42 @@ from tests.automata import patterns
 CLEANED = Rewriting(replacements=((b" k", b"k"), (b" 1", b"1"), (b" - ", b"-"), (b" ab", b"ab")))
 PIECES = Rewriting(b"bb", CLEANED.replacements[:2])
 LETTERS = "aabbkKé1 -_\n"
+# Other ways of writing some of them.
+EVASIONS = [
+    "ß",
+    "😀",
+    "\u212a",
+    "\u200b",
+    "*",
+    "\u0301",
+    "ａ",
+    "а",
+    "\ufb03",
+    "e\u0301",
+    "\\",
+    "\\u006",
+    "1",
+    "\\n",
+]
 
 
 def string(rng: random.Random) -> str:
     return "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 4)))
+
+
+def folding(rng: random.Random) -> dict[str, object]:
+    """Random settings of what counts as the same text; mostly none."""
+    options: dict[str, object] = {"case": rng.choice(["exact", "exact", "fold"])}
+    if rng.random() < 0.3:
+        options["normalize"] = rng.choice(["none", "nfkc"])
+        options["ignore"] = tuple(
+            rng.sample(
+                ["*", "-", "\u200b", "zero-width", "combining", "punctuation", " ", "b"], rng.randint(0, 2)
+            )
+        )
+        options["confusables"] = rng.choice(["none", "letters", "leet"])
+        options["json_escapes"] = rng.random() < 0.4
+    return options
 
 
 def rule(rng: random.Random, name: str) -> Rule:
@@ -37,21 +69,22 @@ def rule(rng: random.Random, name: str) -> Rule:
     while True:
         choice = rng.random()
         if choice < 0.5:
-            return StringRule(
+            candidate: Rule = StringRule(
                 id=name,
-                strings=tuple({string(rng) for _ in range(rng.randint(1, 4))}),
-                case=rng.choice(["exact", "exact", "fold"]),
+                strings=tuple(sorted({string(rng) for _ in range(rng.randint(1, 4))})),
                 whole_word=rng.random() < 0.3,
+                **folding(rng),
                 **options,
             )
-        if choice < 0.6:
+        elif choice < 0.6:
             fsm = interegular.parse_pattern(rng.choice(["a(b|k)*1", "[^a]b{2}", "k+1"])).to_fsm()
             return AutomatonRule(id=name, fsm=fsm, **options)
-        pattern, _ = patterns.valid_pattern(rng, 3)
-        candidate = RegexRule(id=name, regex=pattern, case=rng.choice(["exact", "fold"]), **options)
+        else:
+            pattern, _ = patterns.valid_pattern(rng, 3)
+            candidate = RegexRule(id=name, regex=pattern, **folding(rng), **options)
         try:
             compile_policy(Policy(name="probe", rules=(candidate,)))
-        except PatternError:
+        except PolicyError:
             continue
         return candidate
 
@@ -65,7 +98,7 @@ def vocabulary(rng: random.Random, *, small: bool = False) -> Vocabulary:
     """Bytes, fragments of characters, words, duplicates, silent and unusable tokens, one or two ends; some decoders
     rewrite.
     """
-    text = "".join(rng.choice([*LETTERS, "ß", "😀", "\u212a"]) for _ in range(60)).encode()
+    text = "".join(rng.choice([*LETTERS, *EVASIONS]) for _ in range(60)).encode()
     tokens = [bytes([b]) for b in (range(256) if not small and rng.random() < 0.3 else sorted(set(text)))]
     for _ in range(rng.randint(5, 10 if small else 60)):
         at = rng.randrange(len(text))

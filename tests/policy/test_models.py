@@ -39,6 +39,7 @@ def test_defaults_are_a_hard_exact_rule_on_the_output() -> None:
     rule = StringRule(id="r", strings=("x",))
     assert (rule.penalty, rule.monitor, rule.case, rule.whole_word) == (math.inf, False, "exact", False)
     assert (rule.normalize, rule.ignore, rule.stop_at, rule.context) == ("none", (), None, "output")
+    assert (rule.confusables, rule.json_escapes) == ("none", False)
     assert rule.mode == "hard"
 
 
@@ -72,16 +73,51 @@ def test_a_monitor_rule_has_no_finite_penalty() -> None:
     assert refusal(StringRule, id="r", strings=["x"], monitor=True, penalty=1).field == "penalty"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("normalize", "nfkc"), ("ignore", ["*"]), ("ignore", ("a", "b"))]
-)
-@pytest.mark.parametrize("kind", [StringRule, RegexRule, AutomatonRule])
-def test_what_this_version_does_not_enforce_is_refused(kind: Any, field: str, value: Any) -> None:
-    bodies = {"strings": ["x"], "regex": "x", "fsm": automaton("x")}
-    body = {kind.key: bodies[kind.key]}
-    error = refusal(kind, id="r", **body, **{field: value})
+FOLDING: dict[str, Any] = {
+    "normalize": "nfkc",
+    "ignore": ("*", "zero-width", "\u00ad"),
+    "confusables": "leet",
+    "json_escapes": True,
+}
+
+
+@pytest.mark.parametrize("kind", [StringRule, RegexRule])
+def test_folding_is_part_of_what_a_rule_is(kind: Any) -> None:
+    plain = Policy(name="p", rules=({"id": "r", kind.key: "x" if kind is RegexRule else ["x"]},))
+    digests = {plain.digest}
+    for field, value in FOLDING.items():
+        rule = plain.rules[0].model_copy(update={field: value})
+        assert getattr(rule, field) == value
+        policy = Policy(name="p", rules=(rule,))
+        assert Policy.from_yaml(policy.to_yaml()) == Policy.from_json(policy.to_json()) == policy
+        digests.add(policy.digest)
+    assert len(digests) == 1 + len(FOLDING)
+
+
+@pytest.mark.parametrize("field", FOLDING)
+def test_an_automaton_is_not_folded(field: str) -> None:
+    error = refusal(AutomatonRule, id="r", fsm=automaton("x"), **{field: FOLDING[field]})
     assert (error.rule_id, error.field) == ("r", field)
-    assert "this version does not enforce it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("normalize", "nfc", "normalize"),
+        ("normalize", True, "normalize"),
+        ("ignore", "*", "ignore"),
+        ("ignore", ["*", "ab"], "ignore[1]"),
+        ("ignore", ["zero width"], "ignore[0]"),
+        ("ignore", [""], "ignore[0]"),
+        ("ignore", [4], "ignore[0]"),
+        ("confusables", True, "confusables"),
+        ("confusables", "all", "confusables"),
+        ("json_escapes", "yes", "json_escapes"),
+    ],
+)
+def test_folding_that_is_not_known_is_refused(field: str, value: Any, place: str) -> None:
+    error = refusal(StringRule, id="r", strings=["x"], **{field: value})
+    assert (error.rule_id, error.field) == ("r", place)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +395,10 @@ SHARED: dict[str, Any] = {
     "description": TEXT,
     "case": st.sampled_from(["exact", "fold"]),
     "whole_word": st.booleans(),
+    "normalize": st.sampled_from(["none", "nfkc"]),
+    "ignore": st.lists(st.sampled_from(["*", "\u200b", "zero-width", "punctuation"]), unique=True),
+    "confusables": st.sampled_from(["none", "letters", "leet"]),
+    "json_escapes": st.booleans(),
     "context": st.sampled_from(["output", "prompt"]),
     "penalty": st.floats(min_value=1e-300, allow_nan=False),
 }

@@ -1,0 +1,215 @@
+"""A pattern searched for in the folded text while the original is read: `folding`, followed step by step.
+
+Characters that fold alike are one class, and a step by a class feeds the machine for the pattern what the class folds
+to. Where JSON escapes count, a state also holds the escape that is under way: a short piece of text that is not settled
+yet. It is read literally where it breaks off, at the end of the text too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.alternating import AlternatingMachine
+from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
+from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
+from nco_guard.errors import StateLimitError
+
+__all__ = ["FoldedMachine"]
+
+# Every character that can be part of an escape; each is a class of its own where escapes count.
+_ESCAPE_CHARACTERS = '\\u"/bfnrt' + "0123456789acdeABCDEF"
+LIVENESS_LIMIT = 20_000
+
+
+class FoldedMachine:
+    """Searches the folded text for one pattern, a class of original characters at a time.
+
+    See `automaton.CharMachine`. A match completes with the original character that settles the last folded one it
+    needs. Cost: building the classes takes some milliseconds; a step never taken before costs one of the inner machine
+    per folded character.
+    """
+
+    def __init__(self, inner: AlternatingMachine, spec: FoldSpec, *, state_limit: int = 200_000) -> None:
+        self.inner = inner
+        self.spec = spec
+        self.state_limit = state_limit
+        self._spelled: dict[str, tuple[int, ...]] = {}
+        self.classes, self._images, self._characters = self._partition()
+        self._states: list[tuple[int, str]] = []
+        self._ids: dict[tuple[int, str], int] = {}
+        self._steps: dict[int, int] = {}
+        self._alive: dict[int, bool] = {}  # of the inner machine's states
+        self._doomed: dict[int, bool] = {}
+        self._may_end: dict[int, bool] = {}
+        self.start = self._state(inner.start, "")
+
+    # -- the alphabet ------------------------------------------------------------------------------------------
+
+    def _partition(self) -> tuple[CharClasses, list[tuple[int, ...]], list[str]]:
+        """Classes of characters, what each folds to as inner classes, and its character if escapes may hold it."""
+        known = self.inner.classes
+        lengths = np.diff(np.append(known.starts, MAX_CODE_POINT + 1))
+        owner: NDArray[np.int64] = np.repeat(known.range_classes, lengths)
+        # Groups below `known.count` are the inner classes: most characters fold to themselves.
+        groups: dict[tuple[tuple[int, ...], str], int] = {((c,), ""): c for c in range(known.count)}
+        for character, image in self.spec.images.items():
+            owner[ord(character)] = groups.setdefault((self._inner_classes(image), ""), len(groups))
+        if self.spec.json_escapes:
+            for character in _ESCAPE_CHARACTERS:
+                image = self.spec.images.get(character, character)
+                owner[ord(character)] = groups.setdefault(
+                    (self._inner_classes(image), character), len(groups)
+                )
+        edges = np.flatnonzero(np.diff(owner, prepend=-1)).tolist()
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for low, high in zip(edges, [*edges[1:], MAX_CODE_POINT + 1], strict=True):
+            ranges.setdefault(int(owner[low]), []).append((low, high - 1))
+        sets: dict[int, CharSet] = {group: tuple(members) for group, members in ranges.items()}
+        classes = CharClasses(sets.values())
+        images: list[tuple[int, ...]] = [()] * classes.count
+        characters = [""] * classes.count
+        by_group = {group: key for key, group in groups.items()}
+        for group, members in sets.items():
+            cls = int(classes.of(np.array([members[0][0]], np.uint32))[0])
+            images[cls], characters[cls] = by_group[group]
+        return classes, images, characters
+
+    def _inner_classes(self, folded: str) -> tuple[int, ...]:
+        found = self._spelled.get(folded)
+        if found is None:
+            points = np.array([ord(c) for c in folded], np.uint32)
+            found = self._spelled[folded] = tuple(self.inner.classes.of(points).tolist())
+        return found
+
+    # -- states ------------------------------------------------------------------------------------------------
+
+    def _state(self, inner: int, pending: str) -> int:
+        key = (inner, pending)
+        state = self._ids.get(key)
+        if state is None:
+            if len(self._states) >= self.state_limit:
+                raise StateLimitError(
+                    f"the automaton of this folded rule passed its limit of {self.state_limit:,} states; split the rule"
+                )
+            state = self._ids[key] = len(self._states)
+            self._states.append(key)
+        return state
+
+    @property
+    def state_count(self) -> int:
+        """States found so far."""
+        return len(self._states)
+
+    def step(self, state: int, cls: int) -> int:
+        """The next state, or `~next` if a match completes."""
+        key = state * self.classes.count + cls
+        reached = self._steps.get(key)
+        if reached is None:
+            reached = self._steps[key] = self._find_step(state, cls)
+        return reached
+
+    def _find_step(self, state: int, cls: int) -> int:
+        inner, pending = self._states[state]
+        character = self._characters[cls]
+        if character:
+            settled, pending = settle_escapes(pending + character)
+            inner, matched = self._feed_text(inner, settled)
+        else:
+            # No escape holds this character, so one that is under way has broken off.
+            inner, broke = self._feed_text(inner, "".join(c for c, _, _ in read_escapes(pending)))
+            inner, matched = self._feed(inner, self._images[cls])
+            matched, pending = matched or broke, ""
+        reached = self._state(inner, pending)
+        return ~reached if matched else reached
+
+    def _feed_text(self, inner: int, text: str) -> tuple[int, bool]:
+        return self._feed(inner, self._inner_classes(self.spec.fold(text))) if text else (inner, False)
+
+    def _feed(self, inner: int, classes: tuple[int, ...]) -> tuple[int, bool]:
+        matched = False
+        for cls in classes:
+            inner = self.inner.step(inner, cls)
+            if inner < 0:
+                inner, matched = ~inner, True
+        return inner, matched
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end here; an escape that is under way is then read literally."""
+        known = self._may_end.get(state)
+        if known is None:
+            inner, pending = self._states[state]
+            inner, matched = self._feed_text(inner, "".join(c for c, _, _ in read_escapes(pending)))
+            known = self._may_end[state] = not matched and self.inner.may_end(inner)
+        return known
+
+    # -- ways out ----------------------------------------------------------------------------------------------
+
+    def doomed(self, state: int) -> bool:
+        """Whether no continuation, ending here included, avoids a match.
+
+        The inner machine cannot tell: what would save it may be a character that occurs in no folded text.
+        """
+        if self.may_end(state):
+            return False
+        known = self._doomed.get(state)
+        if known is None:
+            inner, pending = self._states[state]
+            known = self._doomed[state] = not self._lives_pending(inner, pending)
+        return known
+
+    def _lives_pending(self, inner: int, pending: str) -> bool:
+        """Whether there is a way on from a state that may not end.
+
+        What an escape under way can come to denote is a range of characters. Or it breaks off: anything can follow
+        what it reads as literally, since anything can be written as an escape, which begins with a backslash. (Only a
+        lone backslash does not break off so, but then it reads as the denoted backslash.)
+        """
+        if not pending:
+            return self._lives(inner)
+        for low, high in denotable(pending):
+            first, last = np.searchsorted(self.classes.starts, [low, high], side="right") - 1
+            for cls in np.unique(self.classes.range_classes[first : last + 1]).tolist():
+                reached, matched = self._feed(inner, self._images[cls])
+                if not matched and self._lives(reached):
+                    return True
+        character, rest = break_off(pending)
+        reached, matched = self._feed_text(inner, character)
+        if matched or pending == "\\":
+            return False
+        return self._lives_pending(reached, rest)
+
+    def _lives(self, inner: int) -> bool:
+        """Whether some folded text leads from a state of the inner machine to one in which the text may end.
+
+        Breadth-first, at most `LIVENESS_LIMIT` states; beyond that the answer is yes: then a dead end may come later,
+        never a match.
+        """
+        if inner in self._alive:
+            return self._alive[inner]
+        images = dict.fromkeys(image for image in self._images if image)
+        seen = {inner}
+        queue = deque([inner])
+        while queue:
+            current = queue.popleft()
+            if self._alive.get(current) or self.inner.may_end(current):
+                self._alive[inner] = True
+                return True
+            if self._alive.get(current) is False:
+                continue
+            for image in images:
+                reached, matched = self._feed(current, image)
+                if not matched and reached not in seen:
+                    if self.inner.may_end(reached):
+                        self._alive[inner] = True
+                        return True
+                    seen.add(reached)
+                    queue.append(reached)
+            if len(seen) > LIVENESS_LIMIT:
+                self._alive[inner] = True
+                return True
+        for dead in seen:
+            self._alive[dead] = False
+        return False
