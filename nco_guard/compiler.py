@@ -237,17 +237,12 @@ class CompiledPolicy:
             if compiled.plain and mode == "hard":
                 shared.setdefault(reads_prompt, []).append(compiled)
                 continue
-            automaton: Automaton
-            if compiled.plain and isinstance(rule, StringRule):
-                automaton = AhoCorasick([s.encode() for s in rule.strings])
-            else:
-                hard = mode == "hard"
-                automaton = ClassAutomaton(compiled.machine(every_end=not hard, stop=True), absorbing=hard)
             penalty = 0.0 if mode == "monitor" else rule.penalty
-            found.append(
+            found.extend(
                 Constraint(
                     (rule.id,), automaton, penalty, monitor=mode == "monitor", reads_prompt=reads_prompt
                 )
+                for automaton in self._automata(compiled)
             )
         for reads_prompt, members in shared.items():
             found.append(_strings_constraint(members, reads_prompt))
@@ -255,6 +250,19 @@ class CompiledPolicy:
             # Rewriting neither makes nor breaks characters.
             found[1:] = [_rewritten(constraint, rewriting) for constraint in found[1:]]
         return tuple(found)
+
+    @staticmethod
+    def _automata(compiled: CompiledRule) -> list[Automaton]:
+        rule = compiled.rule
+        hard = rule.mode == "hard"
+        if compiled.plain and isinstance(rule, StringRule):
+            return [AhoCorasick([s.encode() for s in rule.strings])]
+        if rule.context == "output":
+            return [ClassAutomaton(compiled.machine(every_end=not hard, stop=True), absorbing=hard)]
+        # A match that is complete within the prompt may go on in the output, so every end counts; and a prompt may
+        # hold the stop point already, so the whole pattern is watched too.
+        stops = (True, False) if compiled.stop_node is not None and hard else (True,)
+        return [ClassAutomaton(compiled.machine(every_end=True, stop=stop), absorbing=hard) for stop in stops]
 
 
 def _strings_constraint(members: list[CompiledRule], reads_prompt: bool) -> Constraint:

@@ -102,9 +102,9 @@ class Guard:
                 weakref.finalize(tokenizer, self._bound.pop, key, None)
         return bound
 
-    def verify(self, text: str) -> Report:
+    def verify(self, text: str, *, context: str = "") -> Report:
         """All matches in a finished text, found without the masks. See `nco_guard.verify`."""
-        return verify(self._compiled, text)
+        return verify(self._compiled, text, context=context)
 
     # -- transformers ------------------------------------------------------------------------------------------
 

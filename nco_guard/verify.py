@@ -58,18 +58,22 @@ class Exposure:
     end: int
 
 
-def verify(policy: Policy | CompiledPolicy, text: str) -> Report:
+def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> Report:
     """All matches of all rules in a text.
 
-    Matches of one rule do not overlap (leftmost, longest); those of different rules may. Compile the policy once
-    (`compile_policy`) to verify many texts. Cost: linear in the text for each rule.
+    Matches of one rule do not overlap (leftmost, longest); those of different rules may. `context` is what the text
+    continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
+    in the text is reported. Compile the policy once (`compile_policy`) to verify many texts. Cost: linear in the text
+    for each rule.
     """
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
     findings: list[Finding] = []
     for rule in compiled.rules:
         machine = rule.searcher
         mode = rule.rule.mode
-        findings.extend(Finding(rule.id, start, end, mode) for start, end in find_spans(machine, text))
+        before = len(context) if rule.rule.context == "prompt" else 0
+        spans = find_spans(machine, context + text, beyond=before) if before else find_spans(machine, text)
+        findings.extend(Finding(rule.id, max(0, start - before), end - before, mode) for start, end in spans)
     findings.sort(key=lambda found: (found.start, found.end, found.rule_id))
     return Report(compiled.digest, len(text), tuple(findings))
 

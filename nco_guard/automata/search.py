@@ -33,9 +33,9 @@ def _completes(machine: CharMachine, classes: Sequence[int]) -> bool:
 
 
 def find_spans(
-    machine: AlternatingMachine | FoldedMachine | FsmMachine, text: str
+    machine: AlternatingMachine | FoldedMachine | FsmMachine, text: str, *, beyond: int = -1
 ) -> Iterator[tuple[int, int]]:
-    """Non-overlapping matches as (start, end), from left to right.
+    """Non-overlapping matches as (start, end), from left to right; only those that end after `beyond`.
 
     For a folded rule the text is folded first, by its definition, and spans are those of the original characters that
     the matches come from.
@@ -44,7 +44,7 @@ def find_spans(
     its distance from the previous one times the length that candidate matches live.
     """
     if isinstance(machine, FoldedMachine):
-        yield from _find_folded(machine, text)
+        yield from _find_folded(machine, text, beyond)
         return
     classes = machine.classes.of_text(text)
     if not _completes(machine, classes):
@@ -62,17 +62,18 @@ def find_spans(
         # Some match is known to be complete by `mark`; find all starts up to there.
         while position < mark:
             end = machine.longest_from(states[position], classes, position)
-            if end is None:
+            if end is None or end <= beyond:
                 position += 1
             else:
                 yield position, end
                 position = max(end, position + 1)
 
 
-def _find_folded(machine: FoldedMachine, text: str) -> Iterator[tuple[int, int]]:
+def _find_folded(machine: FoldedMachine, text: str, beyond: int) -> Iterator[tuple[int, int]]:
     folded, origin = fold_text(text, machine.spec)
+    before = sum(end <= beyond for _, end in origin) if beyond >= 0 else beyond
     waiting: tuple[int, int] | None = None
-    for first, last in find_spans(machine.inner, folded):
+    for first, last in find_spans(machine.inner, folded, beyond=before):
         start, end = _original(origin, len(text), first, last)
         # Two matches can meet in one original character, which folds to several.
         if waiting is not None and start < waiting[1]:

@@ -167,10 +167,28 @@ class Vocabulary:
 
         Ids outside the vocabulary add nothing. First spaces are kept, and rewriting is left to the automata.
         """
-        raw = b"".join(self.tokens[token] for token in ids if 0 <= token < self.width)
+        raw = self._joined(ids)
         if self.rewriting is not None:
             raw = replace(self.rewriting, replacements=(), drops=(), strips_first_space=False).apply(raw)
         return raw.decode("utf-8", "replace").encode()
+
+    def _joined(self, ids: Iterable[int]) -> bytes:
+        return b"".join(self.tokens[token] for token in ids if 0 <= token < self.width)
+
+    def continuation_of(self, prompt: Iterable[int], ids: Iterable[int]) -> tuple[str, str]:
+        """The text of a prompt, and the text of `ids` as its continuation: its first space is kept.
+
+        Where decoding rewrites text, the second begins where the joined text first differs from the prompt's.
+        """
+        before, after = self._joined(prompt), self.raw_bytes(ids)
+        if self.rewriting is None:
+            return before.decode("utf-8", "replace"), after.decode("utf-8", "replace")
+        rewriting = replace(self.rewriting, strips_first_space=False)
+        alone = rewriting.apply(before).decode("utf-8", "replace")
+        joined = rewriting.apply(before + after).decode("utf-8", "replace")
+        differing = (i for i, (a, b) in enumerate(zip(alone, joined, strict=False)) if a != b)
+        shared = next(differing, min(len(alone), len(joined)))
+        return joined[:shared], joined[shared:]
 
     def _read(self, raw: bytes) -> bytes:
         if self.rewriting is not None:

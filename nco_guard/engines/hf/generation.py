@@ -42,7 +42,7 @@ class GuardLike(Protocol):
     ) -> BoundGuard:
         """The guard, seen through a tokenizer."""
 
-    def verify(self, text: str) -> Report:
+    def verify(self, text: str, *, context: str = "") -> Report:
         """The independent verifier's report on a finished text."""
 
     def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
@@ -280,6 +280,7 @@ def _settle_all(
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
     token_ids: list[list[int]] = []
     outcomes: list[Outcome] = []
+    reports: list[Report] = []
     for row in sequences:
         answer = row[prompt_length:].tolist()
         prompt = [] if seq2seq else row[:prompt_length].tolist()
@@ -288,6 +289,10 @@ def _settle_all(
             row[prompt_length + len(kept) :] = pad
         token_ids.append(kept)
         outcomes.append(outcome)
+        context, text = "", bound.vocabulary.text_of(kept)
+        if bound.needs_context and prompt:
+            context, text = bound.vocabulary.continuation_of(prompt, kept)
+        reports.append(guard.verify(text, context=context))
     if len(outcomes) == 1 and outcomes[0] in _CUT:
         sequences = sequences[:, : prompt_length + len(token_ids[0])]
         if isinstance(output, torch.Tensor):
@@ -295,7 +300,7 @@ def _settle_all(
         else:
             output.sequences = sequences
     texts = [bound.vocabulary.text_of(ids) for ids in token_ids]
-    return GenerationResult(texts, token_ids, outcomes, [guard.verify(text) for text in texts], output)
+    return GenerationResult(texts, token_ids, outcomes, reports, output)
 
 
 def _settle(

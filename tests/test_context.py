@@ -1,0 +1,113 @@
+"""Rules that read the prompt: masks, verifier and generation agree on what crosses the border."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nco_guard import Guard, Policy, RegexRule, StringRule, verify
+from nco_guard.compiler import compile_policy
+from nco_guard.session import BoundGuard
+from nco_guard.testing import biased_model, tiny_tokenizer, toy_vocabulary
+from tests.automata import patterns
+
+
+def bind(*rules: RegexRule | StringRule) -> BoundGuard:
+    return BoundGuard(
+        compile_policy(Policy(name="p", rules=rules)), toy_vocabulary(["ass", "du", "ck", "ling", "99"])
+    )
+
+
+def test_a_match_that_only_the_prompt_prevents_is_no_finding() -> None:
+    """After "cl", "ass" makes "class"."""
+    policy = Policy(name="p", rules=(RegexRule(id="word", regex=r"\bass\b", context="prompt"),))
+    assert verify(policy, "ass", context="cl").ok
+    assert not verify(policy, "ass", context="cl ").ok
+    assert not verify(policy, "ass").ok
+    tokenizer = tiny_tokenizer("byte-level")
+    model = biased_model(tokenizer, ("class", "ass "), 1)
+    result = Guard(policy).generate(model, tokenizer, "the cl", max_new_tokens=6)
+    assert result.reports[0].ok
+    assert not re.search(r"\bass\b", "the cl" + result.texts[0])
+
+
+def test_a_match_within_the_prompt_is_not_reported_but_its_longer_form_is() -> None:
+    policy = Policy(name="p", rules=(RegexRule(id="duck", regex=r"duck(?:ling)?", context="prompt"),))
+    assert verify(policy, "s", context="a duck").ok
+    (found,) = verify(policy, "lings", context="a duck").findings
+    assert (found.start, found.end) == (0, 4)
+    bound = bind(*policy.rules)
+    session = bound.session(context="a duck")
+    assert session.mask()[bound.vocabulary.tokens.index(b"ling")]
+    assert not session.mask()[bound.vocabulary.tokens.index(b"du")]
+
+
+def test_a_prompt_that_is_past_the_stop_point_does_not_open_the_way_to_the_whole_match() -> None:
+    rule = RegexRule(id="ssn", regex=r"\d{3}-\d{2}-\d{4}", stop_at=r"\d{3}-\d{2}-\d{2}", context="prompt")
+    bound = bind(rule)
+    session = bound.session(context="it is 123-45-67")
+    nines = bound.vocabulary.tokens.index(b"99")
+    assert session.mask()[nines]
+    assert not bound.session(context="it is 123-45").mask()[nines]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_masks_forbid_is_what_ends_in_the_output(seed: int) -> None:
+    """By `re` on the joined text: a token may be written iff no match ends in the output, whatever follows."""
+    rng = random.Random(seed)
+    checked = 0
+    while checked < 150:
+        pattern, flags = patterns.valid_pattern(rng, 3)
+        if flags or (
+            any(mark in pattern for mark in ("(?", "\\b", "\\B", "$", "^", "\\A", "\\Z", "*?"))
+            and ("(?:" not in pattern or re.search(r"\(\?[^:]|\\[bBAZ]|[$^]", pattern))
+        ):
+            continue
+        if re.search(pattern, ""):
+            continue
+        context, text = patterns.text(rng, 5), patterns.text(rng, 4)
+        bound = bind(RegexRule(id="r", regex=pattern, context="prompt"))
+        vocabulary = bound.vocabulary
+        session = bound.session(context=context)
+        blocked = False
+        for byte in text.encode():
+            token = vocabulary.tokens.index(bytes([byte]))
+            if token in session.forbidden_ids():
+                blocked = True
+                break
+            session.advance(token)
+        joined = context + text
+        spans = [
+            (start, end)
+            for end in range(len(context) + 1, len(joined) + 1)
+            for start in range(end)
+            if re.compile(pattern).fullmatch(joined, start, end)
+        ]
+        # Some texts are blocked earlier: every way on from them completes a match.
+        assert blocked or not spans, (pattern, context, text)
+        if spans:
+            checked += 1
+        if not blocked:
+            assert verify(bound.policy, text, context=context).ok
+            checked += 1
+
+
+@pytest.mark.parametrize("family", ["byte-level", "byte-fallback", "unigram"])
+def test_generation_never_completes_what_the_prompt_began(family: str) -> None:
+    tokenizer: Any = tiny_tokenizer(family)
+    model = biased_model(tokenizer, ("fuck", "@enron.com"), 2)
+    rules = (
+        StringRule(id="s", strings=("fuck",), context="prompt"),
+        RegexRule(id="m", regex=r"\w+@\w+\.com", context="prompt"),
+    )
+    guard = Guard(Policy(name="p", rules=rules))
+    for prompt in ("what fu", "jo@enron.c", "the jo"):
+        for sampled in (False, True):
+            result = guard.generate(model, tokenizer, prompt, max_new_tokens=8, do_sample=sampled)
+            ids = tokenizer(prompt, return_tensors="np").input_ids[0]
+            joined = tokenizer.decode(np.concatenate([ids, result.token_ids[0]]), skip_special_tokens=True)
+            assert not re.search(r"fuck|\w+@\w+\.com", joined), joined
