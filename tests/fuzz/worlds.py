@@ -12,6 +12,7 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.guard import Guard
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.testing import Family, biased_model, random_model, tiny_tokenizer
@@ -54,25 +55,32 @@ class World:
     guard: Guard
     tokenizer: Any
     models: tuple[Any, Any]
-    oracles: tuple[re.Pattern[str], ...]
+    oracles: tuple[tuple[FoldSpec, re.Pattern[str]], ...]
     soft: bool
 
     def violated(self, text: str) -> list[str]:
         """The patterns of hard rules that `re.search` finds."""
         with alarm(2.0):
-            return [oracle.pattern for oracle in self.oracles if oracle.search(text)]
+            return [
+                oracle.pattern for fold, oracle in self.oracles if oracle.search(fold_text(text, fold)[0])
+            ]
         return []
 
 
-def oracle(rule: Rule) -> re.Pattern[str]:
-    """The rule's reference: Python's `re`."""
+def oracle(rule: Rule) -> tuple[FoldSpec, re.Pattern[str]]:
+    """The rule's reference: Python's `re` on the folded text. Look-alikes only add to what a rule matches."""
+    fold = FoldSpec()
+    if not isinstance(rule, AutomatonRule):
+        fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
     if isinstance(rule, StringRule):
-        source = "|".join(map(re.escape, rule.strings))
+        # Its strings are what the folded text says, whatever they look like themselves.
+        plain = FoldSpec(rule.normalize, rule.ignore)
+        source = "|".join(re.escape(fold_text(string, plain)[0]) for string in rule.strings)
     elif isinstance(rule, RegexRule):
         source = rule.regex
     if rule.whole_word:
         source = rf"(?<!\w)(?:{source})(?!\w)"
-    return re.compile(source, re.IGNORECASE if rule.case == "fold" else 0)
+    return fold, re.compile(source, re.IGNORECASE if rule.case == "fold" else 0)
 
 
 def world(rng: random.Random, family: Family) -> World:
