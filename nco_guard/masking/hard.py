@@ -13,11 +13,12 @@ root's verdict, worked out once; only the others are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.errors import StateLimitError
@@ -47,6 +48,20 @@ def _distinct(rows: Rows) -> Rows:
     # Several times faster than numpy.unique with an axis, which sorts.
     distinct = {row.tobytes() for row in np.ascontiguousarray(rows)}
     return np.frombuffer(b"".join(distinct), np.int32).reshape(len(distinct), -1).copy()
+
+
+def _fed(automaton: Automaton, state: int, data: Iterable[int]) -> int:
+    """The state after the bytes; negative if a match completes on the way."""
+    for byte in data:
+        state = automaton.step(state, byte)
+        if state < 0:
+            break
+    return state
+
+
+def _leads_out(automaton: Automaton, state: int, path: Iterable[int]) -> bool:
+    reached = _fed(automaton, state, path)
+    return reached >= 0 and automaton.may_end(reached)
 
 
 class HardConstraints:
@@ -79,17 +94,27 @@ class HardConstraints:
         single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
         spread = (0x80, 0x90, 0xA0, 0xB0)
         paths = [
-            *([b] for b in b"ea .0-\n"),
+            *([b] for b in b"ea .0-\nxZl_,"),
             *([b] for b in spread),
             *([b, 0x80] for b in spread),
-            [0x90, 0x80, 0x80],
+            *([b, 0x80, 0x80] for b in (0x80, 0x90)),
         ]
-        # Each with the number of tokens it takes.
-        self._exit_paths = [(path, len(path)) for path in paths if single.issuperset(path)]
+        # Each with the number of tokens it takes; the first is to end at once.
+        exits = [([], 0), *((path, len(path)) for path in paths if single.issuperset(path))]
         # Where single bytes are rare: short pieces of WordPiece vocabularies and the like.
         short = {t for i, t in enumerate(vocabulary.tokens) if len(t) == 2 and self._with_text[i]}
         pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
-        self._exit_paths += [(path, 1) for path in pairs if bytes(path) in short]
+        exits += [(path, 1) for path in pairs if bytes(path) in short]
+        self._exit_paths = [path for path, _ in exits]
+        self._exit_tokens: NDArray[np.int64] = np.array([tokens for _, tokens in exits], np.int64)
+        # For each constraint and each of its states: the paths that lead it to an allowed end, as bits.
+        self._open_paths: list[NDArray[np.int64]] = [np.zeros(0, np.int64) for _ in self._automata]
+        # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
+        self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
+        self._tails = {
+            t for i, t in enumerate(vocabulary.tokens) if t and t[0] >= 0x80 and self._with_text[i]
+        }
+        self._needed_by: dict[int, int] = {}
         self._single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
@@ -207,35 +232,59 @@ class HardConstraints:
             found = self._find_exits(rows[list(fresh.values())]).tolist()
             self._exits.update(zip(fresh, found, strict=True))
         verdicts = np.array([self._exits[key] <= tokens for key in keys], bool)
-        for i in np.flatnonzero(~verdicts).tolist() if tokens else []:
+        open_rows = np.flatnonzero(~verdicts) if tokens else NO_IDS
+        for i in open_rows[self._character_tokens(rows[open_rows]) <= tokens].tolist():
             searched = (keys[i], tokens)
             if searched not in self._searched:
                 self._searched[searched] = self._search(tuple(rows[i].tolist()), tokens)
             verdicts[i] = self._searched[searched]
         return verdicts
 
+    def _character_tokens(self, rows: Rows) -> NDArray[np.int64]:
+        """For each row, how many tokens the character that it is in the middle of needs at least; 0 outside one."""
+        return np.array([self._needed(state) for state in rows[:, self._utf8].tolist()], np.int64)
+
+    def _needed(self, state: int) -> int:
+        known = self._needed_by.get(state)
+        if known is None:
+            automaton, level, known = self._automata[self._utf8], {state}, 0
+            while known < _NO_EXIT and level and not any(map(automaton.may_end, level)):
+                known += 1
+                level = {r for s in level for t in self._tails if (r := _fed(automaton, s, t)) >= 0} - level
+            self._needed_by[state] = known = known if level else _NO_EXIT
+        return known
+
     def _find_exits(self, rows: Rows) -> NDArray[np.int64]:
-        """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found."""
-        depths = np.where(self._all_may_end(rows), 0, _NO_EXIT)
-        for path, tokens in self._exit_paths:
-            open_rows = np.flatnonzero(depths == _NO_EXIT)
-            if not len(open_rows):
-                break
-            after = rows[open_rows]
-            for i, automaton in enumerate(self._automata):
-                column = after[:, i]
-                for byte in path:
-                    column = automaton.step_many(column, np.full(len(column), byte, np.uint8))
-                    kept = column >= 0
-                    if not kept.all():
-                        after, open_rows, column = after[kept], open_rows[kept], column[kept]
-                after[:, i] = column
-                if not len(open_rows):
-                    break
-            depths[open_rows[self._all_may_end(after)]] = tokens
+        """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found.
+
+        A path is a way out of a row if it is one for every constraint: what each has open is kept, and intersected.
+        """
+        open_paths = np.full(len(rows), -1, np.int64)
+        for i in range(len(self._automata)):
+            open_paths &= self._paths_open(i, rows[:, i])
+        depths = np.full(len(rows), _NO_EXIT, np.int64)
+        for path in range(len(self._exit_paths) - 1, -1, -1):
+            found = (open_paths >> path & 1).astype(bool)
+            depths[found] = np.minimum(depths[found], self._exit_tokens[path])
         for i in np.flatnonzero(depths == _NO_EXIT).tolist():
             depths[i] = self._explore(rows[i : i + 1])
         return depths
+
+    def _paths_open(self, index: int, states: NDArray[np.int32]) -> NDArray[np.int64]:
+        """The paths that lead one constraint from each of its states to an allowed end, as bits; -1 is not a value."""
+        automaton, known = self._automata[index], self._open_paths[index]
+        if len(known) < automaton.state_count:
+            grown = np.full(2 * automaton.state_count, -1, np.int64)
+            grown[: len(known)] = known
+            known = self._open_paths[index] = grown
+        found = known[states]
+        if (found < 0).any():
+            for state in set(states[found < 0].tolist()):
+                known[state] = sum(
+                    1 << n for n, path in enumerate(self._exit_paths) if _leads_out(automaton, state, path)
+                )
+            found = known[states]
+        return found
 
     def _explore(self, level: Rows) -> int:
         """The same for one row by all bytes that are tokens of their own, a few bytes deep, a few states wide."""
