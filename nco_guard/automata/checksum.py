@@ -26,7 +26,7 @@ from re import _parser  # type: ignore[attr-defined]
 
 import numpy as np
 
-from nco_guard.automata.alternating import BEFORE, DONE, FALSE, HERE, AlternatingMachine, Thread
+from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.charsets import (
     CharClasses,
     CharSet,
@@ -36,6 +36,7 @@ from nco_guard.automata.charsets import (
     union,
 )
 from nco_guard.automata.syntax import Chars, Node, subnodes
+from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, Thread
 
 __all__ = ["CHECKSUMS", "Checksum", "ChecksumMachine", "Luhn", "Mod97"]
 
