@@ -1,7 +1,5 @@
 """Guarded `generate` with real models: every decoding option, and not one violation."""
 
-import threading
-import time
 from typing import Any
 
 import pytest
@@ -10,12 +8,9 @@ from transformers import (
     GenerationConfig,
     LogitsProcessor,
     StoppingCriteria,
-    TextIteratorStreamer,
-    TextStreamer,
 )
-from transformers.generation.streamers import BaseStreamer
 
-from nco_guard.engines.hf import StepReport, TextStream, generate, stream
+from nco_guard.engines.hf import StepReport, generate
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
 from nco_guard.policy import RegexRule, StringRule
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
@@ -507,97 +502,3 @@ def test_a_text_that_the_verifier_rejects_is_not_returned(
     guard = Doubting(StringRule(id="never", strings=("never",)))
     with pytest.raises(GenerationError, match="never"):
         generate(guard, model_of(byte_level), byte_level, "what the")
-
-
-# Streaming
-
-
-def test_streamed_pieces_are_the_text(tokenizer: Any, model_of: Any, guard: Any) -> None:
-    options = {"max_new_tokens": 30}
-    expected = generate(guard, model_of(tokenizer), tokenizer, "what the", **options).texts[0]
-    pieces = list(stream(guard, model_of(tokenizer), tokenizer, "what the", **options))
-    assert "".join(pieces) == expected
-    assert len(pieces) > 5
-    seen: list[str] = []
-    vocabulary = guard.bind(tokenizer, eos_token_ids=[tokenizer.eos_token_id]).vocabulary
-    generate(
-        guard,
-        model_of(tokenizer),
-        tokenizer,
-        "what the",
-        streamer=TextStream(vocabulary, seen.append),
-        **options,
-    )
-    assert "".join(seen) == expected
-
-
-def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guard: Any) -> None:
-    for seed in range(3):
-        options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "stop_strings": [" ass", "pass"]}
-        torch.manual_seed(seed)
-        expected = generate(guard, model_of(byte_level), byte_level, "what the", **options).texts[0]
-        torch.manual_seed(seed)
-        shown = ""
-        for piece in stream(guard, model_of(byte_level), byte_level, "what the", **options):
-            shown += piece
-            assert guard.clean(shown)
-        assert shown == expected
-
-
-def test_closing_a_stream_stops_the_generation(byte_level: Any, model_of: Any, guard: Any) -> None:
-    pieces = stream(guard, model_of(byte_level), byte_level, "what the", max_new_tokens=1900)
-    assert next(pieces)
-    start = time.perf_counter()
-    pieces.close()
-    assert time.perf_counter() - start < 2
-    assert not any(thread.name.startswith("nco-guard-stream") for thread in threading.enumerate())
-
-
-def test_errors_reach_the_reader_of_a_stream(byte_level: Any, model_of: Any, guard: Any) -> None:
-    with pytest.raises(UnsupportedError, match="forced_eos"):
-        list(stream(guard, model_of(byte_level), byte_level, "what the", forced_eos_token_id=2))
-    with pytest.raises(UnsupportedError, match="one prompt"):
-        list(stream(guard, model_of(byte_level), byte_level, ["what", "the"]))
-
-
-def test_streamers_of_transformers(byte_level: Any, model_of: Any, guard: Any) -> None:
-    model = model_of(byte_level)
-    streamer = TextIteratorStreamer(byte_level, skip_prompt=True, skip_special_tokens=True, timeout=10)
-    result = generate(guard, model, byte_level, "what the", max_new_tokens=30, streamer=streamer)
-    assert "".join(streamer) == result.texts[0]
-    with pytest.raises(UnsupportedError, match="skip_special_tokens=True"):
-        generate(guard, model, byte_level, "what the", streamer=TextStreamer(byte_level))
-    with pytest.raises(UnsupportedError, match="one sequence"):
-        generate(guard, model, byte_level, PROMPTS, streamer=streamer)
-
-
-def test_line_by_line_streamers_are_refused_where_first_spaces_vanish(
-    tokenizer: Any, model_of: Any, guard: Any
-) -> None:
-    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-    if not guard.bind(tokenizer).vocabulary.strips_first_space:
-        return
-    with pytest.raises(UnsupportedError, match="first space"):
-        generate(guard, model_of(tokenizer), tokenizer, "what the", streamer=streamer)
-
-
-def test_streamers_are_told_the_end_when_generation_fails(byte_level: Any, model_of: Any, guard: Any) -> None:
-    class Recorder(BaseStreamer):
-        ended = 0
-
-        def put(self, value: torch.Tensor) -> None:
-            pass
-
-        def end(self) -> None:
-            self.ended += 1
-
-    class Broken(LogitsProcessor):
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            raise KeyError("mine")
-
-    recorder = Recorder()
-    with pytest.raises(KeyError):
-        generate(
-            guard, model_of(byte_level), byte_level, "what", streamer=recorder, logits_processor=[Broken()]
-        )
-    assert recorder.ended == 1
