@@ -258,11 +258,18 @@ class CompiledPolicy:
         if compiled.plain and isinstance(rule, StringRule):
             return [AhoCorasick([s.encode() for s in rule.strings])]
         if rule.context == "output":
-            return [ClassAutomaton(compiled.machine(every_end=not hard, stop=True), absorbing=hard)]
+            return [
+                ClassAutomaton(
+                    compiled.machine(every_end=not hard, stop=True), absorbing=hard, rule_id=rule.id
+                )
+            ]
         # A match that is complete within the prompt may go on in the output, so every end counts; and a prompt may
         # hold the stop point already, so the whole pattern is watched too.
         stops = (True, False) if compiled.stop_node is not None and hard else (True,)
-        return [ClassAutomaton(compiled.machine(every_end=True, stop=stop), absorbing=hard) for stop in stops]
+        return [
+            ClassAutomaton(compiled.machine(every_end=True, stop=stop), absorbing=hard, rule_id=rule.id)
+            for stop in stops
+        ]
 
 
 def _strings_constraint(members: list[CompiledRule], reads_prompt: bool) -> Constraint:

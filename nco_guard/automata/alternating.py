@@ -44,7 +44,7 @@ class AlternatingMachine(ThreadSets):
         *,
         every_end: bool = False,
         state_limit: int = 100_000,
-        thread_limit: int = 2_000_000,
+        thread_limit: int = 500_000,
         rule_id: str | None = None,
     ) -> None:
         """`rule_id` names the rule in errors. `thread_limit` bounds the sum of threads of all Ds, and so the memory."""

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+from nco_guard.errors import StateLimitError
 
 __all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
 
 SINK = 0
 _UNKNOWN = np.iinfo(np.int32).min
 _UNASKED = -1
+_STATE_LIMIT = 400_000  # 1 KiB each
 
 
 class Automaton(ABC):
@@ -68,13 +70,20 @@ class TableAutomaton(Automaton):
     Cost: 1 KiB a state.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rule_id: str | None = None) -> None:
+        self.rule_id = rule_id
         self._table: NDArray[np.int32] = np.full((16, 256), _UNKNOWN, np.int32)
         self._table[SINK] = SINK
         self._endings: NDArray[np.int8] = np.zeros(0, np.int8)
         self._count = 1
 
     def _add_state(self) -> int:
+        if self._count >= _STATE_LIMIT:
+            raise StateLimitError(
+                f"the automaton of this pattern passed its limit of {_STATE_LIMIT:,} byte states; make counted repeats "
+                "shorter or split the rule",
+                rule_id=self.rule_id,
+            )
         if self._count == len(self._table):
             grown = np.full((2 * len(self._table), 256), _UNKNOWN, np.int32)
             grown[: self._count] = self._table
@@ -150,11 +159,11 @@ class ClassAutomaton(TableAutomaton):
     """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
 
     With `absorbing` (hard rules), reaching a doomed state counts as a match: what cannot be avoided any more is
-    forbidden while it still can.
+    forbidden while it still can. `rule_id` names the rule in errors.
     """
 
-    def __init__(self, machine: CharMachine, *, absorbing: bool) -> None:
-        super().__init__()
+    def __init__(self, machine: CharMachine, *, absorbing: bool, rule_id: str | None = None) -> None:
+        super().__init__(rule_id)
         self.machine = machine
         self.absorbing = absorbing
         self._utf8 = Utf8Classes(machine.classes).table
