@@ -142,14 +142,11 @@ class HardConstraints:
             found &= automaton.may_end_many(rows[:, i])
         return found
 
-    def completing(self, states: States) -> Ids:
-        """Sorted ids of the tokens with which a match completes, of forbidden ends and of unusable tokens."""
-        return self._completing(states, self._differences(states))
-
     def _differences(self, states: States) -> list[StateDifference]:
         return [t.difference(s) for t, s in zip(self.tables, states, strict=True)]
 
     def _completing(self, states: States, differences: list[StateDifference]) -> Ids:
+        """Sorted ids of the tokens with which a match completes, of forbidden ends and of unusable tokens."""
         removed = [d.removed for d in differences if len(d.removed)]
         base = self._base
         if removed:
