@@ -1,7 +1,7 @@
 """The methods that the paper compares, and its own, behind one interface (`base.Baseline`).
 
-`BASELINES` names all of them. They are for measuring beside nco-guard, not for use: read their `not_enforced`. Importing
-this imports torch and transformers.
+`BASELINES` names all of them. They are for measuring beside nco-guard, not for use: read their `not_enforced`.
+Importing this imports torch and transformers.
 """
 
 from __future__ import annotations

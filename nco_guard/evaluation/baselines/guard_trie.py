@@ -57,7 +57,9 @@ class GuardTrie(Baseline):
         """See `Baseline.setup`; `device` is where scores lie. Patterns without a corpus are refused."""
         check_constraints(strings, patterns)
         if patterns and not self.corpus:
-            raise UnsupportedError("GUARD has finitely many strings only: give a corpus in which patterns match")
+            raise UnsupportedError(
+                "GUARD has finitely many strings only: give a corpus in which patterns match"
+            )
         spans = (m[0] for pattern in patterns for text in self.corpus for m in re.finditer(pattern, text))
         lexicon = tuple(dict.fromkeys([*strings, *filter(None, spans)]))
         if not lexicon:
@@ -135,7 +137,9 @@ class PreparedGuardTrie(Stateful[list[Nodes]]):
             parts = [np.zeros(0, np.int64)]
             for rest in self._rests(node):
                 low = bisect_left(self._sorted, rest)
-                high = bisect_right(self._sorted, rest, low, key=lambda token, n=len(rest): token[:n])
+                length = len(rest)
+                beginnings = range(low, len(self._sorted))
+                high = low + bisect_right(beginnings, rest, key=lambda at: self._sorted[at][:length])
                 parts.append(self._order[low:high])
             known = self._suppressed[node] = np.concatenate(parts)
         return known

@@ -19,7 +19,13 @@ import numpy as np
 import torch
 
 from nco_guard.evaluation.baselines.automata import DFAs, aho_corasick, compile_dfas
-from nco_guard.evaluation.baselines.base import Baseline, Prepared, Stateful, check_constraints, plain_vocabulary
+from nco_guard.evaluation.baselines.base import (
+    Baseline,
+    Prepared,
+    Stateful,
+    check_constraints,
+    plain_vocabulary,
+)
 from nco_guard.evaluation.baselines.matching import Matcher
 from nco_guard.evaluation.baselines.nco_naive import naive_regex_tables, naive_string_tables
 from nco_guard.evaluation.baselines.nco_tables import (

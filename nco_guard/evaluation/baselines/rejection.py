@@ -17,7 +17,13 @@ from typing import Any, ClassVar
 import torch
 
 from nco_guard.errors import DeadEndError, UnsupportedError
-from nco_guard.evaluation.baselines.base import Baseline, Incremental, Stateful, check_constraints, plain_vocabulary
+from nco_guard.evaluation.baselines.base import (
+    Baseline,
+    Incremental,
+    Stateful,
+    check_constraints,
+    plain_vocabulary,
+)
 from nco_guard.evaluation.baselines.matching import Matcher, State
 from nco_guard.tokens import Vocabulary
 
@@ -167,7 +173,9 @@ class PreparedRejection(Stateful[list[State]]):
             **rest: Any,
         ) -> Any:
             if generation_config.num_beams > 1:
-                raise UnsupportedError("rejection sampling draws one candidate a row; beam search takes several")
+                raise UnsupportedError(
+                    "rejection sampling draws one candidate a row; beam search takes several"
+                )
             selection.sampling = bool(generation_config.do_sample)
             logits_processor.append(selection)
             return type(model)._sample(

@@ -1,4 +1,4 @@
-"""The paper's ablation without failure links: a trie of the reversed strings, and the end of the text read at each step.
+"""The paper's ablation without failure links: a trie of the reversed strings, read back through the text each step.
 
 Source: the paper, "Ablation Implementation Details", first paragraph on finite hard constraints. There is no state but
 the end of the text. A candidate completes a string if some reversed string leads from a place inside the candidate
@@ -46,7 +46,9 @@ class ReversedTrie(Stateful[list[bytes]]):
         self._longest = max(len(string.encode()) for string in strings)
         self._table, self._complete = _trie(strings)
         quiet = set(vocabulary.eos_ids)
-        always, waiting = self._read_candidates([b"" if i in quiet else t for i, t in enumerate(self._tokens)])
+        always, waiting = self._read_candidates(
+            [b"" if i in quiet else t for i, t in enumerate(self._tokens)]
+        )
         self._always: NDArray[np.int64] = np.flatnonzero(always)
         # Tokens by the node that their beginning is at.
         order = np.argsort(waiting[1], kind="stable")
@@ -82,7 +84,15 @@ class ReversedTrie(Stateful[list[bytes]]):
     @property
     def nbytes(self) -> int:
         """Bytes of the trie and of what is kept of the candidates."""
-        arrays = (self._table, self._complete, self._always, self._waiting, self._nodes, self._first, self._last)
+        arrays = (
+            self._table,
+            self._complete,
+            self._always,
+            self._waiting,
+            self._nodes,
+            self._first,
+            self._last,
+        )
         return sum(array.nbytes for array in arrays)
 
     def start(self, batch: int) -> list[bytes]:
@@ -107,8 +117,8 @@ class ReversedTrie(Stateful[list[bytes]]):
         parts = [self._always]
         for byte in reversed(text):
             node = self._table[node, byte]
-            for hit in group[self._complete[node]].tolist():
-                parts.append(self._waiting[self._first[hit] : self._last[hit]])
+            hits = group[self._complete[node]].tolist()
+            parts.extend(self._waiting[self._first[hit] : self._last[hit]] for hit in hits)
             alive = (node != _DEAD) & ~self._complete[node]
             group, node = group[alive], node[alive]
             if not len(node):
