@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from nco_guard import demo
+from nco_guard.demo.prompts import PROMPTS
 from nco_guard.errors import DeadEndError, PatternError, TokenizerError, UnsupportedError
 from nco_guard.evaluation.baselines import ABLATIONS, BASELINES, NCO, BadWords, GuardTrie, RejectionSampling
 from nco_guard.evaluation.baselines.automata import aho_corasick, compile_dfas
 from nco_guard.evaluation.baselines.matching import Matcher
 from nco_guard.evaluation.baselines.nco import PreparedNCO
 from nco_guard.evaluation.baselines.nco_tables import bpe_merges
+from nco_guard.policy.presets import pii_paper
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 from nco_guard.tokens import Vocabulary, read_vocabulary
 
@@ -43,6 +46,7 @@ WALKED = (
 STRING_METHODS = [name for name in {**BASELINES, **ABLATIONS} if name != "bad-words"]
 PATTERN_METHODS = [name for name in STRING_METHODS if name not in ("guard", "no-failure-links")]
 METHODS = {**BASELINES, **ABLATIONS}
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,11 +80,18 @@ def definition(
 
 
 def check(
-    names: Sequence[str], strings: Sequence[str], patterns: Sequence[str], tokenizer: Any, seed: int
+    names: Sequence[str],
+    strings: Sequence[str],
+    patterns: Sequence[str],
+    tokenizer: Any,
+    seed: int,
+    device: str = "cpu",
 ) -> None:
     """Masks of all methods along a random text that heads for what is forbidden."""
     rng, vocabulary = random.Random(seed), read_vocabulary(tokenizer)
-    ready = {n: METHODS[n].setup(strings, patterns, tokenizer, vocabulary=vocabulary) for n in names}
+    ready = {
+        n: METHODS[n].setup(strings, patterns, tokenizer, vocabulary=vocabulary, device=device) for n in names
+    }
     ids: list[int] = []
     wanted = b""
     for _ in range(14):
@@ -107,9 +118,10 @@ def test_masks_of_patterns_are_the_definition(seed: int, tokenizer: Any) -> None
     check([n for n in PATTERN_METHODS if n != "naive" or seed == 0], (), patterns, tokenizer, seed)
 
 
-def test_masks_of_strings_and_patterns_together_are_the_definition(byte_level: Any) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_masks_of_strings_and_patterns_together_are_the_definition(device: str, byte_level: Any) -> None:
     names = [name for name in PATTERN_METHODS if name != "naive"]
-    check(names, STRINGS[:4], PATTERNS, byte_level, 5)
+    check(names, STRINGS[:4], PATTERNS, byte_level, 5, device)
 
 
 def test_strings_are_exact_beyond_ascii(byte_level: Any) -> None:
@@ -228,6 +240,44 @@ def test_beams_keep_their_states(name: str, byte_level: Any, longing: Any) -> No
     method = METHODS[name].setup(strings, patterns, byte_level)
     texts = outputs(longing, byte_level, method, num_beams=4)
     assert all(clean(text, strings, patterns) for text in texts)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> tuple[Any, Any, Any]:
+    """The shipped model, its tokenizer, and prompts that make it write personal data."""
+    model, tokenizer = demo.load()
+    texts = [
+        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        for messages in PROMPTS["pii"][:8]
+    ]
+    inputs = tokenizer(
+        texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False
+    )
+    inputs.pop("token_type_ids", None)
+    return model, tokenizer, inputs
+
+
+@pytest.mark.parametrize("name", [n for n in STRING_METHODS if n not in ("no-failure-links", "naive")])
+def test_the_shipped_model_is_kept_from_the_papers_pii(name: str, shipped: tuple[Any, Any, Any]) -> None:
+    """GUARD only from what its corpus holds: here the very text that the model writes when nothing keeps it."""
+    model, tokenizer, inputs = shipped
+    patterns = tuple(pattern.regex for pattern in pii_paper.PATTERNS)
+    length, options = inputs["input_ids"].shape[1], {"max_new_tokens": 40, "do_sample": False}
+
+    def written(ids: torch.Tensor) -> list[str]:
+        return list(tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True))
+
+    base = written(model.generate(**inputs, **options))
+    assert sum(not clean(text, (), patterns) for text in base) >= 3
+    method = GuardTrie(corpus=tuple(base)) if name == "guard" else METHODS[name]
+    vocabulary = read_vocabulary(tokenizer, vocab_width=model.config.vocab_size)
+    ready = method.setup((), patterns, tokenizer, vocabulary=vocabulary)
+    texts = written(ready.generate(model, **inputs, **options))
+    assert all(texts)
+    if name == "guard":
+        assert not any(span in text for span in ready.lexicon for text in texts)
+    else:
+        assert all(clean(text, (), patterns) for text in texts)
 
 
 def test_rejection_draws_from_the_restricted_distribution(byte_level: Any) -> None:
@@ -352,6 +402,19 @@ def test_a_processor_refuses_steps_of_more_than_one_token(byte_level: Any) -> No
     processor(torch.tensor([[1, 2]]), scores)
     with pytest.raises(UnsupportedError, match="one token a step"):
         processor(torch.tensor([[1, 2, 3, 4]]), scores)
+
+
+def test_logits_that_are_wider_than_the_vocabulary_need_to_be_told(byte_level: Any) -> None:
+    width = len(byte_level) + 8
+    model = random_model(byte_level, vocab_width=width)
+    wide = read_vocabulary(byte_level, vocab_width=width)
+    for name in STRING_METHODS:
+        with pytest.raises(UnsupportedError, match="vocab_width"):
+            outputs(model, byte_level, METHODS[name].setup(("a",), (), byte_level), do_sample=False)
+        texts = outputs(
+            model, byte_level, METHODS[name].setup(("a",), (), byte_level, vocabulary=wide), do_sample=False
+        )
+        assert not any("a" in text for text in texts)
 
 
 def test_scores_are_not_written_into(byte_level: Any) -> None:

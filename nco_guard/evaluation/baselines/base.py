@@ -144,9 +144,11 @@ class Incremental(Generic[S]):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores with -inf at what is forbidden.
 
-        Raises `UnsupportedError` where `input_ids` did not grow by one token: assisted and contrastive search.
+        Raises `UnsupportedError` where `input_ids` did not grow by one token (assisted and contrastive search), and
+        where the scores have other columns than the vocabulary.
         """
         batch, length = input_ids.shape
+        check_width(scores, self._method.width)
         if self._states is None:
             self._states = self._method.start(batch)
         elif length != self._length + 1:
@@ -184,6 +186,15 @@ def plain_vocabulary(tokenizer: Any, vocabulary: Vocabulary | None, name: str) -
             f"{name} takes a text to be its tokens' strings, joined; a {vocabulary.family} tokenizer rewrites them"
         )
     return vocabulary
+
+
+def check_width(scores: torch.Tensor, width: int) -> None:
+    """Raises `UnsupportedError` where scores have other columns than the vocabulary that was read."""
+    if scores.shape[1] != width:
+        raise UnsupportedError(
+            f"the scores have {scores.shape[1]} columns, the vocabulary {width}: set up with "
+            f"vocabulary=read_vocabulary(tokenizer, vocab_width={scores.shape[1]})"
+        )
 
 
 def check_constraints(strings: Sequence[str], patterns: Sequence[str]) -> None:

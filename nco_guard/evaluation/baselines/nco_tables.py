@@ -2,8 +2,8 @@
 
 A row of a token holds, for every state, where reading the token leads (Delta) and whether a match is complete on the
 way (B), packed into one integer: `2 * state + blocked`. So composing two rows is one gather, and a merge rule
-(u, v) -> w costs one pass over the states, as in the paper. Rows are composed in chunks that fit a cache, all tokens of
-one depth of the merge forest together, on the host or an accelerator.
+(u, v) -> w costs one pass over the states, as in the paper. Rows are composed in chunks of some megabytes, all tokens
+of one depth of the merge forest together, on the host or an accelerator.
 
 Memory: for 2,401 states (the lexicon) and 128,256 tokens 616 MB for Delta (16 bits) and 308 MB for B.
 """
@@ -24,8 +24,8 @@ from nco_guard.tokens import Vocabulary
 
 __all__ = ["Merges", "Rows", "TokenTables", "bpe_merges", "regex_rows", "string_rows", "token_tables"]
 
-# States of a chunk of rows: their 64-bit indices then take 0.6 MB on the host.
-_CHUNK = {"cpu": 80_000, "cuda": 20_000_000}
+# States of a chunk of rows: their 64-bit indices then take 5 MB on the host.
+_CHUNK = {"cpu": 600_000, "cuda": 20_000_000}
 
 
 @dataclass(frozen=True)

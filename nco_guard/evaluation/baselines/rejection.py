@@ -14,7 +14,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.evaluation.baselines.base import (
@@ -22,6 +24,7 @@ from nco_guard.evaluation.baselines.base import (
     Incremental,
     Stateful,
     check_constraints,
+    check_width,
     plain_vocabulary,
 )
 from nco_guard.evaluation.baselines.matching import Matcher, State
@@ -150,12 +153,12 @@ class PreparedRejection(Stateful[list[State]]):
             raise UnsupportedError("rejection sampling draws one candidate a row; beam search takes several")
         return super().logits_processor()
 
-    def forbidden(self, ids: Sequence[int]) -> Any:
+    def forbidden(self, ids: Sequence[int]) -> NDArray[np.bool_]:
         """See `Prepared.forbidden`: what would be rejected, found by offering every token."""
         state = self._matcher.start
         for token in ids:
             state = self._read(state, token)[0]
-        return torch.tensor([self._read(state, token)[1] for token in range(self.width)]).numpy()
+        return np.array([self._read(state, token)[1] for token in range(self.width)])
 
     def generate(self, model: Any, **options: Any) -> Any:
         """`model.generate(**options)`, greedy or sampling; the draw comes after all other processors.
@@ -200,6 +203,7 @@ class _Selection:
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores from which the engine draws the accepted candidates."""
+        check_width(scores, self._method.width)
         if self._states is None:
             self._states = self._method.start(len(input_ids))
         else:
