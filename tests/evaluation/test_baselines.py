@@ -124,6 +124,15 @@ def test_masks_of_strings_and_patterns_together_are_the_definition(device: str, 
     check(names, STRINGS[:4], PATTERNS, byte_level, 5, device)
 
 
+@pytest.mark.parametrize("name", STRING_METHODS)
+def test_a_match_that_begins_inside_a_failed_one_is_found(name: str, byte_level: Any) -> None:
+    vocabulary = read_vocabulary(byte_level)
+    method = METHODS[name].setup(("sass", "asby", "by the"), (), byte_level)
+    for text in ("sasby", "sasbby the", "ssass"):
+        *before, last = spelt(text, vocabulary)
+        assert method.forbidden(before)[last]
+
+
 def test_strings_are_exact_beyond_ascii(byte_level: Any) -> None:
     check(STRING_METHODS, ("café", "é", "日本", "Über"), (), byte_level, 1)
 
@@ -278,6 +287,30 @@ def test_the_shipped_model_is_kept_from_the_papers_pii(name: str, shipped: tuple
         assert not any(span in text for span in ready.lexicon for text in texts)
     else:
         assert all(clean(text, (), patterns) for text in texts)
+
+
+@pytest.mark.parametrize("name", [n for n in STRING_METHODS if n not in ("rejection", "naive")])
+def test_rows_that_change_places_are_followed_by_their_ids(name: str, byte_level: Any) -> None:
+    """Each step permutes and doubles rows, as beam search does; every row's mask is that of its own text."""
+    rng, vocabulary = random.Random(3), read_vocabulary(byte_level)
+    strings, patterns = FORBIDDEN[0], FORBIDDEN[1] if name in PATTERN_METHODS else ()
+    method = METHODS[name].setup(strings, patterns, byte_level, vocabulary=vocabulary)
+    processor, rows = method.logits_processor(beams=True), [[1]] * 4
+    wanted = [spelt(text, vocabulary) for text in ("fuc", "as as", "jo@enron.co", " the ")]
+    differing = 0
+    for step in range(12):
+        scores = processor(torch.tensor(rows), torch.zeros(4, vocabulary.width))
+        masks = [torch.isneginf(row).numpy() for row in scores]
+        for row, mask in zip(rows, masks, strict=True):
+            assert (mask == method.forbidden(row[1:])).all()
+        differing += any((mask != masks[0]).any() for mask in masks)
+        parents = rng.choices(range(4), k=4) if step % 4 == 3 else rng.sample(range(4), 4)
+        following = []
+        for parent in parents:
+            token = rng.choice([text[step % len(text)] for text in wanted])
+            following.append([*rows[parent], token if not masks[parent][token] else wanted[3][0]])
+        rows = following
+    assert differing > 5
 
 
 def test_rejection_draws_from_the_restricted_distribution(byte_level: Any) -> None:
