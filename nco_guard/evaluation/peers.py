@@ -180,7 +180,8 @@ class PreparedLLGuidance(PreparedPeer):
     def new(self) -> Any:
         """A matcher of its own: copies of one would wait for each other."""
         limits = self._library.LLParserLimits(**_LIMITS)
-        matcher = self._library.LLMatcher(self._view, self._grammar, limits=limits)
+        # Its warnings quote the text.
+        matcher = self._library.LLMatcher(self._view, self._grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise PatternError("llguidance refuses the grammar", construct="a string or pattern")
         return matcher
@@ -205,8 +206,7 @@ class PreparedLLGuidance(PreparedPeer):
 class XGrammar(Baseline):
     """xgrammar: a structural tag of any text that excludes strings.
 
-    view: its own view of the tokenizer from `read`, if that is to stay out of the set-up time. It forbids special
-    tokens as well.
+    view: its own view of the tokenizer from `read`, if that is to stay out of the set-up time. Exact for strings.
     """
 
     view: Any = None
