@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
@@ -172,7 +172,7 @@ class ClassAutomaton(TableAutomaton):
         super().__init__(rule_id)
         self.machine = machine
         self.absorbing = absorbing
-        self._utf8 = Utf8Classes(machine.classes).table
+        self._utf8 = utf8_table(machine.classes)
         self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
         self._reachable: dict[int, frozenset[int]] = {}
         self._keys: list[tuple[int, int]] = [(-1, 0)]
@@ -265,7 +265,7 @@ class Utf8Automaton(TableAutomaton):
 
     def __init__(self, marks: bytes = b"") -> None:
         super().__init__()
-        decoder = Utf8Classes(CharClasses([])).table
+        decoder = utf8_table(CharClasses([]))
         while self._count < 1 + len(decoder):
             self._add_state()
         inside = decoder <= -2
