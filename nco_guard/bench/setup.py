@@ -1,0 +1,229 @@
+"""Suites `setup`, `strings`, `regexes`, `vocabularies` and `revise`: time and memory until the first mask is there.
+
+Set-up begins with the policy (or the strings and patterns) and the vocabulary in memory and ends with tables; what the
+vocabulary itself takes is measured apart, for each reader. The first mask is timed too, since lazy methods pay there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nco_guard.bench.constraints import MEASURED, PAPER_PII, SUBSTRINGS, ConstraintSet, regexes, strings
+from nco_guard.bench.methods import Built, Method, World, build, read_view
+from nco_guard.bench.plan import Plan, Samples, case_of
+from nco_guard.bench.processes import Memory, timed
+from nco_guard.errors import UnsupportedError
+from nco_guard.guard import Guard
+from nco_guard.policy import Policy, StringRule
+from nco_guard.session import BoundGuard
+from nco_guard.tokens import PrefixTree, read_vocabulary
+
+__all__ = ["regex_scaling", "revise", "set_up", "setup_suite", "string_scaling", "vocabulary_scaling"]
+
+_ALL = ("ours", "paper-nco", "guard-trie", "bad-words", "llguidance", "xgrammar")
+_WALK = 300
+
+
+def set_up(method: Method, constraint: ConstraintSet, world: World, walk: int = 0) -> Samples:
+    """One set-up and the first mask in this process; with `walk`, ours then steps through that much text."""
+    _prepare(constraint, method, world)
+    with Memory() as memory:
+        built = build(method, constraint, world)
+        _, masking = timed(built.first_mask)
+    samples = {name: [value] for name, value in built.seconds.items()}
+    samples |= {"first_mask_s": [masking], "peak_mib": [memory.peak_mib], "kept_mib": [memory.kept_mib]}
+    if built.table_mib is not None:
+        samples["tables_mib"] = [built.table_mib]
+    if built.bound is not None:
+        samples["tree_s"] = [float(built.bound.stats["tree_seconds"])]
+        if walk:
+            samples["step_s"] = _walk(built.guard(), world.text(walk))
+    elif walk:
+        samples["step_s"] = _walk_other(built, world.text(walk))
+    return samples
+
+
+def _prepare(constraint: ConstraintSet, method: Method, world: World) -> None:
+    """What is given: the policy, the strings, the view of the tokenizer."""
+    _ = constraint.policy if method.kind == "ours" else constraint.plain
+    if method.kind == "peer":
+        world.view(method.key)
+
+
+def _walk(bound: BoundGuard, ids: Sequence[int]) -> list[float]:
+    """Seconds of each step of one sequence: the forbidden ids, and the transition."""
+    session, seconds = bound.session(), []
+    for token in ids:
+        forbidden, masking = timed(session.forbidden_ids)
+        if token in forbidden:
+            continue
+        seconds.append(masking + timed(lambda t=token: session.advance(t))[1])  # type: ignore[misc]
+    return seconds
+
+
+def _walk_other(built: Built, ids: Sequence[int]) -> list[float]:
+    """The same through a logits processor: it advances by the last token and masks in one call."""
+    processor = built.other().logits_processor()
+    scores, seconds = torch.zeros(1, built.other().width), []
+    text = [ids[0]]
+    for token in ids:
+        masked, elapsed = timed(lambda: processor(torch.tensor([text]), scores))
+        seconds.append(elapsed)
+        text.append(token if not torch.isneginf(masked[0, token]) else int(masked[0].argmax()))
+    return seconds[1:]
+
+
+def _read(world: World, method: str) -> Samples:
+    """A reader's own view of the tokenizer, from the tokenizer in memory."""
+    with Memory() as memory:
+        if method == "ours":
+            vocabulary, reading = timed(lambda: read_vocabulary(world.tokenizer))
+            _, growing = timed(lambda: PrefixTree(vocabulary.tokens))
+            samples = {"read_s": [reading + growing], "vocabulary_s": [reading], "tree_s": [growing]}
+        else:
+            _, reading = timed(lambda: read_view(method, world.tokenizer, world.vocabulary.width))
+            samples = {"read_s": [reading]}
+    return {**samples, "peak_mib": [memory.peak_mib]}
+
+
+def keeps_on_disk() -> bool:
+    """Whether this version's guards have a cache on disk."""
+    return "cache" in inspect.signature(Guard).parameters
+
+
+def _read_again(world: World, folder: Path) -> Samples:
+    """Binding a small policy where the folder already holds what was worked out about the tokenizer."""
+    policy = Policy(name="one", rules=[StringRule(id="one", strings=["never written"])])
+    options: dict[str, Any] = {"cache": folder}
+    guard = Guard(policy, **options)
+    _, seconds = timed(lambda: guard.bind(world.tokenizer))
+    return {"read_s": [seconds]}
+
+
+def _reading(plan: Plan, world: World) -> None:
+    for _, method in plan.turns(("ours", "llguidance", "xgrammar"), plan.options.repeats):
+        plan.measure(case_of("reading", method, None, world), plan.bounds(), _read, world, method)
+    case = case_of("reading", "ours, from disk", None, world)
+    if not keeps_on_disk():
+        plan.collector.add(case, {}, "not available", "this version keeps nothing on disk")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        plan.measure(
+            case_of("reading", "ours, to disk", None, world),
+            plan.bounds(),
+            _read_again,
+            world,
+            Path(folder),
+        )
+        for _ in range(plan.options.repeats):
+            plan.measure(case, plan.bounds(), _read_again, world, Path(folder))
+
+
+def setup_suite(plan: Plan) -> None:
+    """All methods on all constraints, in turns."""
+    _reading(plan, plan.world)
+    for constraint in MEASURED:
+        able = plan.able("setup", constraint, plan.world, _ALL)
+        for _, method in plan.turns(able, plan.options.repeats):
+            plan.say(f"set-up: {constraint.name}: {method.title}")
+            case = case_of("setup", method.key, constraint, plan.world)
+            plan.measure(case, plan.bounds(), set_up, method, constraint, plan.world)
+
+
+def string_scaling(plan: Plan) -> None:
+    """10^2 .. 10^6 strings; a method that exceeded its bounds is not tried with more."""
+    sizes = (100, 1_000, 10_000) if plan.options.quick else (100, 1_000, 10_000, 100_000, 1_000_000)
+    _scaling(plan, "strings", [(size, strings(size)) for size in sizes], _ALL)
+
+
+def regex_scaling(plan: Plan) -> None:
+    """Patterns of RegexPSPACE's shape, or its own where the file was given."""
+    file = plan.options.regexpspace
+    sizes = (8, 64) if plan.options.quick else (8, 64, 668, 5_000)
+    if file is not None:
+        sizes = tuple(size for size in sizes if size <= 668)
+    sets = [(size, regexes(size, file)) for size in sizes]
+    _scaling(plan, "regexes", sets, ("ours", "paper-nco", "llguidance", "xgrammar", "bad-words"))
+
+
+def _scaling(
+    plan: Plan, suite: str, sets: Sequence[tuple[int, ConstraintSet]], methods: Sequence[str]
+) -> None:
+    rounds = 1 if plan.options.quick else min(3, plan.options.repeats)
+    over: dict[str, str] = {}
+    for size, constraint in sets:
+        able = plan.able(suite, constraint, plan.world, methods, size=size)
+        for _, method in plan.turns(able, rounds):
+            case = case_of(suite, method.key, constraint, plan.world, size=size)
+            if method.key in over:
+                plan.collector.add(case, {}, "over time", f"not tried: {over[method.key]}")
+                continue
+            plan.say(f"{suite}: {size:,}: {method.title}")
+            walk = 60 if plan.options.quick else _WALK
+            plan.measure(case, plan.bounds(), set_up, method, constraint, plan.world, walk)
+            if plan.collector.status(case) in ("over time", "over memory"):
+                over[method.key] = f"{size:,} were over the bounds"
+
+
+def vocabulary_scaling(plan: Plan) -> None:
+    """Every tokenizer that was given: the same constraints, and reading the vocabulary."""
+    rounds = 1 if plan.options.quick else min(3, plan.options.repeats)
+    for world in plan.worlds:
+        if world is not plan.world or "setup" not in plan.options.suites:
+            _reading(plan, world)
+        width = world.vocabulary.width
+        for constraint in (SUBSTRINGS, PAPER_PII):
+            able = plan.able("vocabularies", constraint, world, _ALL, size=width)
+            for _, method in plan.turns(able, rounds):
+                plan.say(f"vocabulary of {width:,}: {constraint.name}: {method.title}")
+                case = case_of("vocabularies", method.key, constraint, world, size=width)
+                plan.measure(case, plan.bounds(), set_up, method, constraint, world)
+
+
+def revise(plan: Plan) -> None:
+    """One string more: by building everything again, and by `with_rules` where this version has it."""
+    count = 1_000 if plan.options.quick else 10_000
+    for way in ("from scratch", "with_rules"):
+        case = case_of("revise", way, strings(count), plan.world, size=count)
+        if way == "with_rules" and not hasattr(Guard, "with_rules"):
+            plan.collector.add(case, {}, "not available", "this version's guards cannot be revised")
+            continue
+        for _ in range(plan.options.repeats):
+            plan.say(f"one string more than {count:,}: {way}")
+            plan.measure(case, plan.bounds(), _revised, plan.world, count, way)
+
+
+def _revised(world: World, count: int, way: str) -> Samples:
+    """Seconds from a guard in use, bound and stepping, to the mask of one that forbids a string more.
+
+    Raises `UnsupportedError` where the new string is not forbidden after all.
+    """
+    constraint = strings(count)
+    guard = Guard(constraint.policy)
+    _walk(guard.bind(world.tokenizer), world.text(50))
+    added = StringRule(id="added", strings=["zzqzzq"])
+
+    def revised() -> Guard:
+        if way == "from scratch":
+            return Guard(Policy(name="revised", rules=[*constraint.policy.rules, added]))
+        result: Guard = getattr(guard, "with_rules")(added)  # noqa: B009
+        return result
+
+    changed, making = timed(revised)
+    bound, binding = timed(lambda: changed.bind(world.tokenizer))
+    session = bound.session()
+    _, masking = timed(session.forbidden_ids)
+    if changed.verify("zzqzzq").ok:
+        raise UnsupportedError("the revised guard does not forbid the new string")
+    return {
+        "revise_s": [making + binding + masking],
+        "make_s": [making],
+        "bind_s": [binding],
+        "first_mask_s": [masking],
+    }

@@ -1,0 +1,193 @@
+"""Suite `throughput`: whole generations, guarded and not, in turns, over the same prompts.
+
+Every round runs every method once, another one first each time; a method's figure is its tokens per second over those
+of the unguarded model in the same round. All generate the same number of tokens (end-of-sequence is kept from coming).
+Ours is `Guard.generate` as users call it: processor, settling and the final verification included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from nco_guard import demo
+from nco_guard.bench.constraints import EVERYTHING, PAPER_PII, SUBSTRINGS, ConstraintSet, regexes
+from nco_guard.bench.methods import METHODS, World, build, read_world
+from nco_guard.bench.models import Replay, small_llama
+from nco_guard.bench.plan import Plan, Samples, case_of
+from nco_guard.bench.processes import isolated
+from nco_guard.bench.record import Case, Status
+from nco_guard.errors import NCOGuardError, PatternError, UnsupportedError
+from nco_guard.evaluation.baselines import Prepared
+from nco_guard.guard import Guard
+
+__all__ = ["BASE", "generations", "throughput_suite"]
+
+BASE = "unguarded"
+ModelName = Literal["shipped", "small Llama"]
+_PROMPT = 16
+# The paper's method keeps tables of states x vocabulary: in a process of its own, it cannot take the others with it.
+_GROUPS = (("ours", "rejection", "guard-trie", "bad-words", "llguidance", "xgrammar"), ("paper-nco",))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one method did: samples, or why there are none."""
+
+    status: Status
+    reason: str
+    samples: Samples
+
+
+def throughput_suite(plan: Plan) -> None:
+    """Both models, all batch sizes and constraints."""
+    options = plan.options
+    sets = [SUBSTRINGS, PAPER_PII, EVERYTHING]
+    if not options.quick:
+        sets.append(regexes(668, options.regexpspace))
+    shipped = plan.world if plan.world.folder == demo.model_path() else read_world(None, plan.threads)
+    pairs: tuple[tuple[ModelName, World], ...] = (("shipped", shipped), ("small Llama", plan.world))
+    for model, world in pairs:
+        for constraint in sets:
+            for batch in options.batches:
+                for group in _GROUPS:
+                    _measure(plan, model, world, constraint, batch, group)
+
+
+def _measure(
+    plan: Plan, model: ModelName, world: World, constraint: ConstraintSet, batch: int, group: Sequence[str]
+) -> None:
+    able = plan.able("throughput", constraint, world, group, model=model, batch=batch)
+    keys = [method.key for method in able]
+    if not keys:
+        return
+    for key in ("llguidance", "xgrammar"):
+        if key in keys:
+            world.view(key)
+    _ = constraint.policy
+    plan.say(f"throughput: {model} model, {constraint.name}, batch {batch}: {', '.join(keys)}")
+    options = plan.options
+    outcome = isolated(
+        plan.bounds(4.0),
+        generations,
+        model,
+        world,
+        constraint,
+        batch,
+        keys,
+        rounds=options.repeats,
+        new_tokens=options.new_tokens,
+    )
+
+    def case(method: str) -> Case:
+        return case_of("throughput", method, constraint, world, model=model, batch=batch)
+
+    if outcome.value is None:
+        for key in keys:
+            plan.collector.add(case(key), {}, outcome.status, outcome.reason)
+        return
+    words, runs = outcome.value
+    plan.collector.notes[f"small Llama / {world.name}: {words}" if words else "shipped: 2 M parameters"] = (
+        None
+    )
+    for key, run in runs.items():
+        name = f"{key}, beside {keys[0]}" if key == BASE else key
+        plan.collector.add(case(name), run.samples, run.status, run.reason)
+
+
+def generations(
+    name: ModelName,
+    world: World,
+    constraint: ConstraintSet,
+    batch: int,
+    methods: Sequence[str],
+    *,
+    rounds: int,
+    new_tokens: int,
+) -> tuple[str, dict[str, Run]]:
+    """All methods in this process, in turns; the model in words (empty for the shipped one), and what each did."""
+    torch.set_num_threads(world.threads)
+    words, model, inputs, replay = _model(name, world, batch, new_tokens)
+    fixed: dict[str, Any] = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
+    fixed |= {"do_sample": replay is None, "pad_token_id": world.tokenizer.eos_token_id}
+    if replay is None:
+        fixed["top_k"] = 0
+    calls: dict[str, Callable[[], Any]] = {BASE: lambda: model.generate(**inputs, **fixed)}
+    runs: dict[str, Run] = {}
+    width = int(model.get_output_embeddings().weight.shape[0])
+    for key in methods:
+        try:
+            calls[key] = _call(key, world, constraint, model, inputs, fixed, width)
+        except (UnsupportedError, PatternError) as error:
+            runs[key] = Run("cannot express", str(error), {})
+    found: dict[str, list[float]] = {key: [] for key in calls}
+    order = list(calls)
+    for number in range(-1, rounds):  # the first round warms up
+        first = number % len(order)
+        for key in (*order[first:], *order[:first]):
+            if key in runs:
+                continue
+            if replay is not None:
+                replay.restart()
+            torch.manual_seed(number + 1)
+            started = time.perf_counter()
+            try:
+                calls[key]()
+            except NCOGuardError as error:
+                runs[key] = Run("failed", str(error), {})
+                continue
+            elapsed = time.perf_counter() - started
+            if number >= 0:
+                found[key].append(batch * new_tokens / elapsed)
+    base = found[BASE]
+    for key, speeds in found.items():
+        if key not in runs:
+            samples = {"tokens_per_s": speeds}
+            if key != BASE:
+                samples["relative_ratio"] = [s / b for s, b in zip(speeds, base, strict=True)]
+            runs[key] = Run("ok", "", samples)
+    return words, runs
+
+
+def _model(
+    name: ModelName, world: World, batch: int, new_tokens: int
+) -> tuple[str, Any, dict[str, torch.Tensor], Replay | None]:
+    if name == "shipped":
+        model, tokenizer = demo.load()
+        chats = [chat for kind in demo.PROMPTS.values() for chat in kind]
+        prompts = [chats[row % len(chats)] for row in range(batch)]
+        tokenizer.padding_side = "left"
+        inputs = tokenizer.apply_chat_template(
+            prompts, add_generation_prompt=True, return_dict=True, return_tensors="pt", padding=True
+        )
+        return "", model, {k: v for k, v in inputs.items() if k != "token_type_ids"}, None
+    model, words = small_llama(world.vocabulary.width)
+    text = world.text(8 * (_PROMPT + new_tokens))
+    starts = [row * 37 % (len(text) - _PROMPT - new_tokens) for row in range(batch)]
+    rows = torch.tensor([text[start : start + _PROMPT + new_tokens] for start in starts])
+    replay = Replay(rows[:, _PROMPT:])
+    model.lm_head.register_forward_hook(replay)
+    prompt = rows[:, :_PROMPT].clone()
+    return words, model, {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}, replay
+
+
+def _call(
+    key: str,
+    world: World,
+    constraint: ConstraintSet,
+    model: Any,
+    inputs: dict[str, torch.Tensor],
+    fixed: dict[str, Any],
+    width: int,
+) -> Callable[[], Any]:
+    if key == "ours":
+        guard = Guard(constraint.policy)
+        return lambda: guard.generate(model, world.tokenizer, inputs, **fixed)
+    if width != world.vocabulary.width:
+        raise UnsupportedError(f"the model has {width} columns, the tokenizer {world.vocabulary.width}")
+    prepared: Prepared = build(METHODS[key], constraint, world, batch=len(inputs["input_ids"])).other()
+    return lambda: prepared.generate(model, **inputs, **fixed)
