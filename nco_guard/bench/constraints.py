@@ -52,12 +52,12 @@ class ConstraintSet:
 
 
 def _substrings() -> Policy:
-    return Policy(name="substrings", rules=presets.load("ldnoobw", languages=["en"], substring=True))
+    return Policy(name="substrings", rules=tuple(presets.load("ldnoobw", languages=["en"], substring=True)))
 
 
 def _everything() -> Policy:
     words = presets.load("ldnoobw", languages="all")
-    return Policy(name="everything", rules=[*presets.load("pii"), *presets.load("secrets"), *words])
+    return Policy(name="everything", rules=(*presets.load("pii"), *presets.load("secrets"), *words))
 
 
 SUBSTRINGS = ConstraintSet("LDNOOBW-en, substrings", _substrings)
@@ -88,7 +88,9 @@ def strings(count: int) -> ConstraintSet:
     """That many random strings of 16 bytes, as one rule."""
     return ConstraintSet(
         f"{count:,} strings",
-        lambda: Policy(name="strings", rules=[StringRule(id="strings", strings=random_strings(count))]),
+        lambda: Policy(
+            name="strings", rules=(StringRule(id="strings", strings=tuple(random_strings(count))),)
+        ),
     )
 
 
@@ -103,7 +105,7 @@ def regexes(count: int, file: Path | None = None) -> ConstraintSet:
     name = "RegexPSPACE" if file is not None else "RegexPSPACE-shaped"
 
     def build() -> Policy:
-        rules = [RegexRule(id=f"r{i}", regex=pattern) for i, pattern in enumerate(found.patterns[:count])]
+        rules = tuple(RegexRule(id=f"r{i}", regex=p) for i, p in enumerate(found.patterns[:count]))
         return Policy(name="regexes", rules=rules)
 
     return ConstraintSet(f"{count:,} {name} regexes", build)

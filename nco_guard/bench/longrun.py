@@ -52,8 +52,14 @@ def random_text(constraint: ConstraintSet, world: World, steps: int, seconds: fl
         bound = BoundGuard(compiled, world.vocabulary, memory_limit=LIMIT_MIB << 20)
         session = bound.session()
         every = max(1, steps // _POINTS)
-        deadline = time.monotonic() + seconds
-        samples: Samples = {"at_count": [], "resident_mib": [], "tables_mib": [], "replaced_count": []}
+        started = time.monotonic()
+        samples: Samples = {
+            "at_count": [],
+            "resident_mib": [],
+            "tables_mib": [],
+            "replaced_count": [],
+            "elapsed_s": [],
+        }
         replaced, tables = 0, bound.tables
         for step in range(steps + 1):
             if step % every == 0:
@@ -61,7 +67,8 @@ def random_text(constraint: ConstraintSet, world: World, steps: int, seconds: fl
                 samples["resident_mib"].append(resident_mib() - before)
                 samples["tables_mib"].append(bound.stats["table_bytes"] / 2**20)
                 samples["replaced_count"].append(replaced)
-                if time.monotonic() > deadline:
+                samples["elapsed_s"].append(time.monotonic() - started)
+                if samples["elapsed_s"][-1] > seconds:
                     break
             if step % _TEXT == 0:
                 session = bound.session()

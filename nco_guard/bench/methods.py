@@ -158,8 +158,8 @@ class Built:
     @property
     def table_mib(self) -> float | None:
         """What the method says of its tables."""
-        held = self.bound.stats["table_bytes"] if self.bound else self.prepared and self.prepared.nbytes
-        return None if held is None else int(held) / 2**20
+        held = int(self.bound.stats["table_bytes"]) if self.bound else self.other().nbytes
+        return None if held is None else held / 2**20
 
     def guard(self) -> BoundGuard:
         """Ours. Raises `TypeError` for another method."""

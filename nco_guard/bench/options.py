@@ -66,7 +66,7 @@ class BenchOptions(BaseModel):
     @property
     def batches(self) -> tuple[int, ...]:
         """Batch sizes."""
-        return (1, 8) if self.quick else (1, 8, 64)
+        return (1, 64) if self.quick else (1, 8, 64)
 
     @property
     def new_tokens(self) -> int:

@@ -27,8 +27,8 @@ _COLOURS = {
     "paper-nco": "#2f86c4",
     "guard-trie": "#009e73",
     "bad-words": "#b8860b",
-    "rejection": "#c263a0",
-    "llguidance": "#5aa9d6",
+    "rejection": "#96705b",
+    "llguidance": "#d6457f",
     "xgrammar": "#8c7ae6",
     "arg-max": _GREY,
 }
@@ -37,6 +37,7 @@ _STYLE = {
     "svg.hashsalt": "nco-guard",
     "font.size": 10,
     "text.color": _GREY,
+    "axes.facecolor": "none",
     "axes.edgecolor": _GREY,
     "axes.labelcolor": _GREY,
     "xtick.color": _GREY,
@@ -54,20 +55,26 @@ _STYLE = {
 def draw(record: Record, folder: Path) -> list[Path]:
     """One file for each suite that has figures; what was written."""
     made: list[Path] = []
-    with matplotlib.rc_context(_STYLE):
-        for name, figure in (
-            ("setup", _setup(record)),
-            ("steps", _steps(record)),
-            ("throughput", _throughput(record)),
-            ("strings", _scaling(record, "strings", "strings of 16 bytes")),
-            ("regexes", _scaling(record, "regexes", "regular expressions")),
-            ("memory", _memory(record)),
-        ):
-            if figure is not None:
-                path = folder / f"{name}.svg"
-                figure.savefig(path, transparent=True, metadata={"Date": None}, bbox_inches="tight")
-                made.append(path)
+    for name, figure in figures(record).items():
+        path = folder / f"{name}.svg"
+        with matplotlib.rc_context(_STYLE):
+            figure.savefig(path, transparent=True, metadata={"Date": None}, bbox_inches="tight")
+        made.append(path)
     return made
+
+
+def figures(record: Record) -> dict[str, Any]:
+    """The matplotlib figures by name, of the suites that have any."""
+    with matplotlib.rc_context(_STYLE):
+        found = {
+            "setup": _setup(record),
+            "steps": _steps(record),
+            "throughput": _throughput(record),
+            "strings": _scaling(record, "strings", "strings of 16 bytes"),
+            "regexes": _scaling(record, "regexes", "regular expressions"),
+            "memory": _memory(record),
+        }
+    return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def _title(method: str) -> str:
@@ -266,6 +273,6 @@ def _memory(record: Record) -> Any:
         axis.tick_params(axis="x", labelrotation=30)
         axis.set_title(m.case.constraint, fontsize=10)
         axis.set_xlabel("steps of random text")
-        axis.set_ylabel("memory (MiB), less what it was before")
+        axis.set_ylabel("memory (MiB) above the start")
     _legend(figure, axes)
     return figure

@@ -121,14 +121,22 @@ def _ratio(theirs: Measurement, ours: Measurement | None, name: str) -> str:
 
 
 def _reasons(found: Iterable[Measurement]) -> list[str]:
-    """Why cases have no figures, each reason once."""
-    told: dict[str, None] = {}
+    """Why methods have no figures; those with one reason together."""
+    told: dict[tuple[str, str, str], dict[str, None]] = {}
     for m in found:
         if m.status != "ok":
-            case = m.case
-            where = f", {case.size:,}" if case.size is not None and case.suite != "vocabularies" else ""
-            told[f"* {_title(case.method)}, {case.constraint}{where}: {m.status}: {m.reason}"] = None
-    return [*told, ""] if told else []
+            size = f" of {m.case.size:,}" if m.case.suite == "memory" and m.case.size is not None else ""
+            where = f"{m.case.constraint}{size}"
+            told.setdefault((where, m.status, m.reason), {})[_title(m.case.method)] = None
+    lines = [f"* {', '.join(who)}: {where}: {what}: {why}" for (where, what, why), who in told.items()]
+    return [*(line.replace(": : ", ": ") for line in lines), ""] if lines else []
+
+
+def _shown(found: Iterable[Measurement]) -> list[Measurement]:
+    """Without what cannot be expressed, which stands below the table; ours first."""
+    order = [*METHODS]
+    able = [m for m in found if m.status not in ("cannot express", "not available")]
+    return sorted(able, key=lambda m: order.index(m.case.method) if m.case.method in order else -1)
 
 
 def targets_table(record: Record) -> str:
@@ -171,10 +179,12 @@ def _reading(record: Record) -> str:
             figure(m, "tree_s"),
             figure(m, "peak_mib"),
         )
-        for m in found
+        for m in _shown(found)
     ]
     header = ("tokenizer", "reader", "time", "of it the prefix tree", "peak memory")
-    return "\n".join(["## Reading the vocabulary", "", *_table(header, rows)]) if found else ""
+    return (
+        "\n".join(["## Reading the vocabulary", "", *_table(header, rows), *_reasons(found)]) if found else ""
+    )
 
 
 def _setup(record: Record) -> str:
@@ -201,7 +211,7 @@ def _setup(record: Record) -> str:
                 _ratio(m, ours, "setup_s"),
                 _ratio(m, ours, "peak_mib"),
             )
-            for m in these
+            for m in _shown(these)
         ]
         header = ("method", "set-up", "first mask", "peak memory", "its tables", "x our time", "x our memory")
         lines += [f"### {constraint.name}", "", *_table(header, rows), *_reasons(these)]
@@ -226,7 +236,7 @@ def _steps(record: Record) -> str:
     for constraint in dict.fromkeys(m.case.constraint for m in found if m.case.constraint):
         these = [m for m in found if m.case.constraint == constraint]
         rows2 = []
-        for m in these:
+        for m in sorted(_shown(these), key=lambda m: m.case.batch or 0):
             first = summary(m.samples.get("first_s", []))
             ours = _first(found, method="ours", batch=m.case.batch, constraint=constraint)
             rows2.append(
@@ -269,7 +279,7 @@ def _throughput(record: Record) -> str:
         for constraint in dict.fromkeys(m.case.constraint for m in found if m.case.model == model):
             these = [m for m in found if m.case.model == model and m.case.constraint == constraint]
             rows = []
-            for method in dict.fromkeys(m.case.method for m in these):
+            for method in dict.fromkeys(m.case.method for m in _shown(these)):
                 name = "tokens_per_s" if method.startswith(BASE) else "relative_ratio"
                 cells = [figure(_first(these, method=method, batch=b), name) for b in batches]
                 label = f"{_title(method)}, tokens/s" if method.startswith(BASE) else _title(method)
@@ -294,7 +304,8 @@ def _scaling(record: Record, suite: str) -> str:
             figure(m, "step_s", p99=True),
         )
         for m in sorted(
-            found, key=lambda m: (m.case.constraint if suite == "vocabularies" else "", m.case.size or 0)
+            _shown(found),
+            key=lambda m: (m.case.constraint if suite == "vocabularies" else "", m.case.size or 0),
         )
     ]
     header = ("size", "constraint", "method", "set-up", "first mask", "peak memory", "a step, batch 1")
@@ -305,7 +316,7 @@ def _revise(record: Record) -> str:
     found = record.find("revise")
     if not found:
         return ""
-    rows = [(m.case.method, f"{m.case.size:,}", figure(m, "revise_s")) for m in found]
+    rows = [(m.case.method, f"{m.case.size:,}", figure(m, "revise_s")) for m in _shown(found)]
     lines = ["## One string more", "", "From a guard in use to the first mask of the revised one.", ""]
     return "\n".join([*lines, *_table(("how", "strings before", "time"), rows), *_reasons(found)])
 
@@ -314,12 +325,12 @@ def _memory(record: Record) -> str:
     found = record.find("memory")
     if not found:
         return ""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for m in found:
         held, at = m.samples.get("resident_mib", []), m.samples.get("at_count", [])
         half = len(held) // 2
         if m.status != "ok" or half < 2:
-            rows.append((m.case.constraint, "-", m.status, "-", "-"))
+            rows.append((m.case.constraint, "-", str(m.status), "-", "-"))
             continue
         rows.append(
             (

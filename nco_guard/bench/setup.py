@@ -99,7 +99,7 @@ def keeps_on_disk() -> bool:
 
 def _read_again(world: World, folder: Path) -> Samples:
     """Binding a small policy where the folder already holds what was worked out about the tokenizer."""
-    policy = Policy(name="one", rules=[StringRule(id="one", strings=["never written"])])
+    policy = Policy(name="one", rules=(StringRule(id="one", strings=("never written",)),))
     options: dict[str, Any] = {"cache": folder}
     guard = Guard(policy, **options)
     _, seconds = timed(lambda: guard.bind(world.tokenizer))
@@ -145,9 +145,9 @@ def string_scaling(plan: Plan) -> None:
 def regex_scaling(plan: Plan) -> None:
     """Patterns of RegexPSPACE's shape, or its own where the file was given."""
     file = plan.options.regexpspace
-    sizes = (8, 64) if plan.options.quick else (8, 64, 668, 5_000)
+    sizes = [8, 64] if plan.options.quick else [8, 64, 668, 5_000]
     if file is not None:
-        sizes = tuple(size for size in sizes if size <= 668)
+        sizes = [size for size in sizes if size <= 668]
     sets = [(size, regexes(size, file)) for size in sizes]
     _scaling(plan, "regexes", sets, ("ours", "paper-nco", "llguidance", "xgrammar", "bad-words"))
 
@@ -207,11 +207,11 @@ def _revised(world: World, count: int, way: str) -> Samples:
     constraint = strings(count)
     guard = Guard(constraint.policy)
     _walk(guard.bind(world.tokenizer), world.text(50))
-    added = StringRule(id="added", strings=["zzqzzq"])
+    added = StringRule(id="added", strings=("zzqzzq",))
 
     def revised() -> Guard:
         if way == "from scratch":
-            return Guard(Policy(name="revised", rules=[*constraint.policy.rules, added]))
+            return Guard(Policy(name="revised", rules=(*constraint.policy.rules, added)))
         result: Guard = getattr(guard, "with_rules")(added)  # noqa: B009
         return result
 

@@ -9,10 +9,11 @@ from typing import Literal
 from nco_guard.bench.constraints import EVERYTHING, PAPER_PII, SUBSTRINGS, WORDS
 from nco_guard.bench.record import Measurement, Record, Summary, TargetResult, summary
 
-__all__ = ["TARGETS", "Target", "evaluate"]
+__all__ = ["TARGETS", "Target", "evaluate", "judge_accelerator"]
 
 Statistic = Literal["median", "p99", "mean", "minimum", "maximum"]
 Measure = Callable[[Record], float | None]
+_LONG = 1_000_000
 _TIME = {"s": (1.0, "s"), "ms": (1e3, "ms"), "us": (1e6, "us")}
 
 
@@ -161,11 +162,11 @@ def _regexes(count: int, suite: str) -> Measure:
 
 
 def _growth(record: Record) -> float | None:
-    """How much the second half of the long runs holds at most, relative to the first half's most."""
+    """Over runs of a million steps: the most that the second half holds, relative to the first half."""
     growth = []
     for m in record.find("memory", method="ours"):
-        held = m.samples.get("resident_mib", [])
-        if m.status == "ok" and len(held) >= 4:
+        held, at = m.samples.get("resident_mib", []), m.samples.get("at_count", [])
+        if m.status == "ok" and len(held) >= 4 and at[-1] >= _LONG:
             half = len(held) // 2
             growth.append(max(held[half:]) / max(held[1:half]))
     return max(growth, default=None)
@@ -252,3 +253,19 @@ TARGETS: tuple[Target, ...] = (
     ),
 )
 """The targets that a CPU can show; those of an accelerator are `benchmarks/gpu.py`'s."""
+
+
+def judge_accelerator(record: Record) -> list[TargetResult]:
+    """The target of an accelerator, beside a record of `benchmarks/gpu.py`: the worst mean of all batch sizes."""
+
+    def worst(found: Record) -> float | None:
+        ratios = [
+            100 * sum(values) / len(values)
+            for m in found.measurements
+            if m.case.method == "ours" and m.case.model == "Llama-3.1-8B shape" and m.status == "ok"
+            if (values := m.samples.get("relative_ratio", []))
+        ]
+        return min(ratios, default=None)
+
+    name = "relative throughput, 8B shape, worst of all batch sizes"
+    return [Target(name, 99.5, "%", worst, at_most=False, where="one accelerator").judge(record)]

@@ -2,7 +2,8 @@
 
 Every round runs every method once, another one first each time; a method's figure is its tokens per second over those
 of the unguarded model in the same round. All generate the same number of tokens (end-of-sequence is kept from coming).
-Ours is `Guard.generate` as users call it: processor, settling and the final verification included.
+Ours is `Guard.generate` as users call it: processor, settling and the final verification included. The peers' matchers,
+one per sequence, are made before each generation begins and are not counted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -23,6 +25,7 @@ from nco_guard.bench.processes import isolated
 from nco_guard.bench.record import Case, Status
 from nco_guard.errors import NCOGuardError, PatternError, UnsupportedError
 from nco_guard.evaluation.baselines import Prepared
+from nco_guard.evaluation.peers import PreparedPeer
 from nco_guard.guard import Guard
 
 __all__ = ["BASE", "generations", "throughput_suite"]
@@ -118,10 +121,18 @@ def generations(
         fixed["top_k"] = 0
     calls: dict[str, Callable[[], Any]] = {BASE: lambda: model.generate(**inputs, **fixed)}
     runs: dict[str, Run] = {}
+    peers: dict[str, PreparedPeer] = {}
     width = int(model.get_output_embeddings().weight.shape[0])
     for key in methods:
         try:
-            calls[key] = _call(key, world, constraint, model, inputs, fixed, width)
+            if key == "ours":
+                guard = Guard(constraint.policy)
+                calls[key] = partial(guard.generate, model, world.tokenizer, inputs, **fixed)
+                continue
+            prepared = _prepare(key, world, constraint, batch, width)
+            calls[key] = partial(prepared.generate, model, **inputs, **fixed)
+            if isinstance(prepared, PreparedPeer):
+                peers[key] = prepared
         except (UnsupportedError, PatternError) as error:
             runs[key] = Run("cannot express", str(error), {})
     found: dict[str, list[float]] = {key: [] for key in calls}
@@ -133,6 +144,8 @@ def generations(
                 continue
             if replay is not None:
                 replay.restart()
+            if key in peers:
+                peers[key].reserve(batch)
             torch.manual_seed(number + 1)
             started = time.perf_counter()
             try:
@@ -175,19 +188,7 @@ def _model(
     return words, model, {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}, replay
 
 
-def _call(
-    key: str,
-    world: World,
-    constraint: ConstraintSet,
-    model: Any,
-    inputs: dict[str, torch.Tensor],
-    fixed: dict[str, Any],
-    width: int,
-) -> Callable[[], Any]:
-    if key == "ours":
-        guard = Guard(constraint.policy)
-        return lambda: guard.generate(model, world.tokenizer, inputs, **fixed)
+def _prepare(key: str, world: World, constraint: ConstraintSet, batch: int, width: int) -> Prepared:
     if width != world.vocabulary.width:
         raise UnsupportedError(f"the model has {width} columns, the tokenizer {world.vocabulary.width}")
-    prepared: Prepared = build(METHODS[key], constraint, world, batch=len(inputs["input_ids"])).other()
-    return lambda: prepared.generate(model, **inputs, **fixed)
+    return build(METHODS[key], constraint, world, batch=batch).other()
