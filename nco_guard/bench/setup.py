@@ -159,12 +159,14 @@ def _scaling(
     over: dict[str, str] = {}
     for size, constraint in sets:
         able = plan.able(suite, constraint, plan.world, methods, size=size)
-        for _, method in plan.turns(able, rounds):
+        for number, method in plan.turns(able, rounds):
             case = case_of(suite, method.key, constraint, plan.world, size=size)
             if method.key in over:
                 plan.collector.add(case, {}, "over time", f"not tried: {over[method.key]}")
                 continue
             plan.say(f"{suite}: {size:,}: {method.title}")
+            if number and method.key == "paper-nco":
+                continue  # minutes
             walk = 60 if plan.options.quick else _WALK
             plan.measure(case, plan.bounds(), set_up, method, constraint, plan.world, walk)
             if plan.collector.status(case) in ("over time", "over memory"):
@@ -180,7 +182,9 @@ def vocabulary_scaling(plan: Plan) -> None:
         width = world.vocabulary.width
         for constraint in (SUBSTRINGS, PAPER_PII):
             able = plan.able("vocabularies", constraint, world, _ALL, size=width)
-            for _, method in plan.turns(able, rounds):
+            for number, method in plan.turns(able, rounds):
+                if number and method.key == "paper-nco":
+                    continue
                 plan.say(f"vocabulary of {width:,}: {constraint.name}: {method.title}")
                 case = case_of("vocabularies", method.key, constraint, world, size=width)
                 plan.measure(case, plan.bounds(), set_up, method, constraint, world)

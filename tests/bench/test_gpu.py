@@ -41,8 +41,10 @@ def test_a_run_measures_all_methods_and_a_second_one_goes_on(
 def test_another_runs_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for new_tokens, status in (("2", 0), ("4", 2)):
         found = gpu.main(
-            ["--cpu-small", "--repeats", "1", "--batches", "1", "--models", "llama3", "--tables", "2"]
-            + ["--methods", "ours", "--new-tokens", new_tokens, "-o", str(tmp_path)]
+            [
+                *("--cpu-small", "--repeats", "1", "--batches", "1", "--models", "llama3", "--tables", "2"),
+                *("--methods", "ours", "--new-tokens", new_tokens, "-o", str(tmp_path)),
+            ]
         )
         assert found == status
     assert "other options" in capsys.readouterr().err

@@ -219,23 +219,29 @@ class TestReport:
     def full(self) -> Record:
         limits = Case(suite="strings", method="xgrammar", tokenizer=TOKENIZER, constraint="x", size=1000)
         cannot = Case(suite="setup", method="xgrammar", tokenizer=TOKENIZER, constraint="x")
+        held: dict[str, list[float]] = {"at_count": [0, 1, 2, 3], "resident_mib": [0, 1, 2, 2]}
+        held |= {"tables_mib": [0, 1, 1, 1], "replaced_count": [0, 0, 1, 1]}
         text = {"first_s": [1e-5, 2e-5], "new_s": [1e-3], "known_s": [1e-6], "states_count": [3]}
         return record_of(
             measured(
-                "setup", "ours", {"setup_s": [0.1], "peak_mib": [8], "first_mask_s": [1]}, constraint=SUBSTRINGS.name
+                "setup",
+                "ours",
+                {"setup_s": [0.1], "peak_mib": [8], "first_mask_s": [1]},
+                constraint=SUBSTRINGS.name,
             ),
             measured("reading", "ours", {"read_s": [0.3], "tree_s": [0.1], "peak_mib": [5]}),
             measured("steps", "ours", text, constraint=SUBSTRINGS.name, batch=1),
             measured("steps", "arg-max", {"step_s": [1e-5]}, batch=1),
-            measured("throughput", "ours", {"relative_ratio": [0.98, 1.0]}, model="m", constraint="x", batch=1),
+            measured(
+                "throughput", "ours", {"relative_ratio": [0.98, 1.0]}, model="m", constraint="x", batch=1
+            ),
             measured("strings", "ours", {"setup_s": [0.1], "peak_mib": [8], "step_s": [1e-5]}, size=100),
             Measurement(case=limits, status="over time", reason="ended after 20 s"),
             Measurement(case=cannot, status="cannot express", reason="it has strings only"),
-            measured("memory", "ours", {"at_count": [0, 1, 2, 3], "resident_mib": [0, 1, 2, 2], "tables_mib": [0, 1, 1, 1],
-                                        "replaced_count": [0, 0, 1, 1]}, constraint="x"),
+            measured("memory", "ours", held, constraint="x"),
             measured("revise", "from scratch", {"revise_s": [0.5]}, size=1000),
             checks=(Check(constraint="x", tokenizer="t", against="definition", compared=9, differences=0),),
-        )  # fmt: skip
+        )
 
     def test_what_was_not_measured_is_said_and_why(self) -> None:
         text = report(self.full())
