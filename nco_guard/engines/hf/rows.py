@@ -48,6 +48,20 @@ class StepReport:
     removed_mass: list[float]
     dead_end: list[str | None]
 
+    def only(self, at: int) -> StepReport:
+        """The part of one row, which becomes row 0."""
+        here = slice(at, at + 1)
+        return StepReport(
+            rows=[0],
+            steps=self.steps[here],
+            top_forbidden=self.top_forbidden[here],
+            top_penalized=self.top_penalized[here],
+            rule_ids=self.rule_ids[here],
+            best_allowed_rank=self.best_allowed_rank[here],
+            removed_mass=self.removed_mass[here],
+            dead_end=self.dead_end[here],
+        )
+
 
 class LiveRow(NamedTuple):
     """A row whose text goes on."""
