@@ -105,6 +105,9 @@ class ContinuousBatch:
     options: a `generation_config` or its fields, for all requests. `num_return_sequences` is refused; submit a prompt
     several times.
 
+    Cost: a step costs the guard what it costs in `generate`. transformers collects all garbage twice when a batch is
+    closed (up to a second in a large program), so keep one open rather than opening many.
+
     Errors: `UnsupportedError` for options under which the guarantee would not hold or which continuous batching would
     ignore. While it is open, the model's attention implementation may be another, and it must not be opened twice.
     """
@@ -332,7 +335,10 @@ def generate_batch(
             f"max_new_tokens: {len(wanted)} limits for {len(prompts)} prompts; give one for each"
         )
     settings = Settings(model, {**options, "num_return_sequences": num_return_sequences})
-    answers = settings.get("num_return_sequences") or 1
+    answers = settings.get("num_return_sequences")
+    answers = 1 if answers is None else answers
+    if type(answers) is not int or answers < 1:
+        raise UnsupportedError("num_return_sequences: a whole number of at least one")
     requests = []
     for prompt, limit in zip(prompts, wanted, strict=True):
         ids = _prompt_ids(model, tokenizer, settings, prompt)
