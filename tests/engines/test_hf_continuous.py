@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import ContinuousBatchingConfig, GenerationConfig
+from transformers import ContinuousBatchingConfig, GenerationConfig, pipeline
 from transformers.generation.continuous_batching.offloading_manager import OffloadingManager
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
@@ -334,6 +334,20 @@ def test_threads_may_submit(byte_level: Any, wanting: Any, guard: Any) -> None:
     assert [found[request] for request, _, _ in ids] == wanted
 
 
+def test_cancelled_requests_leave_the_others_alone(byte_level: Any, wanting: Any, guard: Any) -> None:
+    model = wanting(byte_level)
+    with guard.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+        long = [batch.submit("the", max_new_tokens=900 + number) for number in range(3)]
+        kept = [batch.submit("the", max_new_tokens=limit) for limit in (2, 30, 60)]
+        batch.cancel("nobody")
+        found = {}
+        for result in batch.results():
+            found[result.request_id] = result.token_ids
+            batch.cancel(result.request_id)
+            batch.cancel(long[len(found) - 1])
+    assert found == dict(zip(kept, singles(guard, model, byte_level, ["the"] * 3, [2, 30, 60]), strict=True))
+
+
 def test_leaving_early_gives_the_rest_up(byte_level: Any, wanting: Any, guard_of: Any, guard: Any) -> None:
     sink, before = MemorySink(), threading.active_count()
     recorded = guard_of(*guard.policy.rules, audit=sink)
@@ -577,6 +591,27 @@ def test_models_that_cannot(byte_level: Any, guard: Any) -> None:
     assert guard.generate_batch(model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]
 
 
+def test_the_plain_processor_refuses_it(byte_level: Any, guard: Any) -> None:
+    processor = guard.logits_processor(byte_level)
+    with pytest.raises(UnsupportedError, match=r"guard\.continuous"):
+        processor(torch.tensor([5, 6]), torch.zeros(2, len(byte_level)))
+
+
+def test_a_pipeline_does_too(byte_level: Any, guard: Any) -> None:
+    pipe = guard.wrap(pipeline("text-generation", model=random_model(byte_level), tokenizer=byte_level))
+    asked: list[bool] = []
+
+    class Curious(type(pipe._pipe)):  # type: ignore[misc]
+        def __call__(self, *_: Any, **__: Any) -> None:
+            with pytest.raises(UnsupportedError, match=r"guard\.generate_batch"):
+                _ = self.model.generate_batch
+            asked.append(True)
+
+    pipe._pipe.__class__ = Curious
+    pipe("the")
+    assert asked
+
+
 def test_a_batch_must_be_open(byte_level: Any, guard: Any) -> None:
     batch = guard.continuous(random_model(byte_level), byte_level, continuous_batching_config=small())
     with pytest.raises(GenerationError, match="not open"):
@@ -654,6 +689,15 @@ def test_requests_that_cannot_be_are_never_masked(processor: RequestsProcessor, 
         processor.prepare_tensor_args([shown("a", byte_level("what the fuck").input_ids)])
     with pytest.raises(GenerationError, match="after its end"):
         processor.prepare_tensor_args([shown("b", [5] * 9)])
+
+
+def test_a_cancelled_request_may_be_in_one_more_step(processor: RequestsProcessor) -> None:
+    processor.prepare_tensor_args([shown("a", []), shown("b", [])])
+    processor.retire("a")
+    processor.prepare_tensor_args([shown("a", [5]), shown("b", [5])])
+    processor.prepare_tensor_args([shown("b", [5, 5])])
+    with pytest.raises(GenerationError, match="does not know"):
+        processor.prepare_tensor_args([shown("a", [5, 5])])
 
 
 def test_a_state_follows_from_the_ids_even_where_they_change(byte_level: Any, guard: Any) -> None:

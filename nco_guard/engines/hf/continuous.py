@@ -235,6 +235,15 @@ class ContinuousBatch:
             raise self._stopped()
         return request_id
 
+    def cancel(self, request_id: str) -> None:
+        """Give a request up; it has no result. Without effect where it is done or not known."""
+        with self._lock:
+            request = self._open.pop(request_id, None)
+        if request is not None:
+            self._manager.cancel_request(request_id)
+            self._processor.retire(request_id)
+            request.recording.failed(GenerationError("the request was cancelled"))
+
     def results(self) -> Iterator[RequestResult]:
         """The results of all requests, as they come, until every submitted one is done.
 

@@ -10,7 +10,7 @@ from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
 from nco_guard.engines.hf.rows import LiveRow, RowMasker, StepReport
-from nco_guard.errors import TokenizerError
+from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.masking import ENDED
 from nco_guard.session import BoundGuard
 
@@ -44,7 +44,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
-    `TokenizerError` if the width is another than the vocabulary's and `DeadEndError` if no token is left.
+    `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
+    `UnsupportedError` under continuous batching, which shows no sequences.
     """
 
     def __init__(
@@ -75,6 +76,12 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask one step; see the class."""
+        if input_ids.ndim != 2:
+            # Continuous batching would show the last token of each request, and nothing of which text it continues.
+            raise UnsupportedError(
+                "logits_processor: this one needs whole sequences; for continuous batching use guard.generate_batch or "
+                "guard.continuous"
+            )
         width = self._width
         if scores.shape[-1] != width:
             raise TokenizerError(

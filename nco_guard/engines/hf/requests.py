@@ -24,6 +24,8 @@ from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedRequest", "RequestsProcessor"]
 
+_NUMBERS = 2**31
+
 
 class GuardedRequest:
     """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
@@ -77,6 +79,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._width = width
         self._sink = sink
         self._requests: dict[str, GuardedRequest] = {}
+        self._retired: dict[str, int] = {}
         self._maskers: dict[tuple[BoundGuard, bool], RowMasker] = {}
         # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
         self._number = 0
@@ -91,6 +94,16 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
     def forget(self, request_id: str) -> None:
         """Let go of a request that will not be shown again."""
         self._requests.pop(request_id, None)
+
+    def retire(self, request_id: str) -> None:
+        """Let go of a request that transformers has been told to cancel; one step may be under way with it."""
+        self._retired[request_id] = self._number + 1
+
+    def _forget_retired(self) -> None:
+        for request_id, last in list(self._retired.items()):
+            if self._number > last:
+                self._requests.pop(request_id, None)
+                del self._retired[request_id]
 
     def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
         """Rows that belong to no request belong to no step."""
@@ -117,11 +130,12 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
                 )
             requests.append(request)
             live.setdefault(bound, []).append(LiveRow(row, state, request.limit - step - 1, step, None))
-        self._number = self._number % (2**31 - 1) + 1
+        self._number += 1
+        self._forget_retired()
         self._shown = requests
         self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
         self._waiting = [(bound, tables[bound], rows) for bound, rows in live.items()]
-        return torch.full((len(requests),), self._number, dtype=torch.int32)
+        return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
         """Mask float [rows, width] in place; rows after those of the requests are nobody's and stay as they are."""
@@ -130,7 +144,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
                 f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {self._width}"
             )
         numbers = tensor_arg[: len(self._shown)].tolist()
-        if self._waiting is None or any(number != self._number for number in numbers):
+        if self._waiting is None or any(number != self._number % _NUMBERS for number in numbers):
             raise GenerationError("these scores belong to another step than the masks")
         raw = scores.clone() if self._recorded else scores
         for bound, tables, rows in self._waiting:
