@@ -142,15 +142,27 @@ def test_unguarded_the_same_requests_break_it(tokenizer: Any, wanting: Any, guar
     assert sum(not guard.clean(text) for text in texts) >= 4
 
 
-def test_tables_that_are_replaced_on_the_way(
+def test_tables_replaced_under_way_change_nothing(
     byte_level: Any, wanting: Any, guard_of: Any, guard: Any
 ) -> None:
-    """With a memory limit that every few steps break, states are replayed from the ids of each request."""
-    model, forgetful = wanting(byte_level), guard_of(*guard.policy.rules, memory_limit=1)
-    run = [PROMPTS, {"max_new_tokens": BUDGETS, "continuous_batching_config": small()}]
-    texts = forgetful.generate_batch(model, byte_level, run[0], **run[1]).texts
-    assert texts == guard.generate_batch(model, byte_level, run[0], **run[1]).texts
-    assert all(map(guard.clean, texts))
+    """States are replayed from the ids of each request, at each replacement."""
+    own, model, seen = guard_of(*guard.policy.rules), wanting(byte_level), []
+    bound = own.bind(byte_level, len(byte_level), True, [byte_level.eos_token_id])
+
+    def forget(report: StepReport) -> None:
+        seen.append(bound.tables)
+        seen[-1].full = len(seen) % 5 == 0
+
+    result = own.generate_batch(
+        model,
+        byte_level,
+        PROMPTS,
+        max_new_tokens=BUDGETS,
+        sink=forget,
+        continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
+    )
+    assert len(set(map(id, seen))) > 3
+    assert result.token_ids == singles(guard, model, byte_level, PROMPTS, BUDGETS)
 
 
 # -- what it generates is what `generate` does -----------------------------------------------------------------
@@ -388,7 +400,7 @@ def corner(byte_level: Any) -> Callable[..., Any]:
             continuous_batching_config=small(),
         )
         with batch:
-            order = [batch.submit(prompt) for prompt in ("B", "A", "C")]
+            order = [batch.submit(prompt) for prompt in ("A", "B", "C")]
             found: dict[str, Any] = {}
             errors = []
             while len(found) + len(errors) < 3:
@@ -402,7 +414,7 @@ def corner(byte_level: Any) -> Callable[..., Any]:
 
 
 def test_a_dead_end_ends_its_request_alone(corner: Any) -> None:
-    (first, none, last), errors, _, sink = corner()
+    (none, first, last), errors, _, sink = corner()
     assert none is None
     assert len(errors) == 1
     assert first.text == last.text == "xxxxxx"
@@ -413,19 +425,19 @@ def test_a_dead_end_ends_its_request_alone(corner: Any) -> None:
 
 
 def test_the_policy_may_end_the_text_there(corner: Any) -> None:
-    (first, middle, last), errors, _, sink = corner(on_dead_end="end")
+    (cornered, first, last), errors, _, sink = corner(on_dead_end="end")
     assert not errors
     assert first.text == last.text == "xxxxxx"
     # Here the text may end, though another processor has masked the end.
-    assert (middle.text, middle.outcome) == ("", "ended")
+    assert (cornered.text, cornered.outcome) == ("", "ended")
     assert [event.resolution for event in sink.events if event.kind == "dead_end"] == ["end"]
 
 
 def test_or_write_its_fallback(corner: Any) -> None:
-    (first, middle, last), errors, _, sink = corner(on_dead_end="fallback", fallback=".")
+    (cornered, first, last), errors, _, sink = corner(on_dead_end="fallback", fallback=".")
     assert not errors
     assert first.text == last.text == "xxxxxx"
-    assert middle.text == ".xxxxx"
+    assert cornered.text == ".xxxxx"
     assert [event.resolution for event in sink.events if event.kind == "dead_end"] == ["fallback"]
 
 
@@ -477,7 +489,8 @@ def test_the_sink_counts_requests(byte_level: Any, wanting: Any, guard: Any) -> 
         PROMPTS,
         max_new_tokens=BUDGETS,
         sink=reports.append,
-        continuous_batching_config=small(),
+        # So few tokens at a time that requests begin one after the other.
+        continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
     )
     steps: dict[int, list[int]] = {}
     for report in reports:
