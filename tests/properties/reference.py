@@ -118,8 +118,8 @@ class Reference:
             return {origin[end - 1][1] if end else 0 for _, end in spans}
         return {
             origin[end - 1][1] - before
-            for start, end in spans
-            if end > start and origin[end - 1][1] > before
+            for _, end in spans
+            if end and origin[end - 1][1] > before
         }
 
     def blocks(self, text: str, context: str = "") -> bool:
