@@ -64,7 +64,12 @@ def test_a_prompt_that_is_past_the_stop_point_does_not_open_the_way_to_the_whole
         (RegexRule(id="r", regex=r"ass(?! du)", context="prompt"), "an ass", " ass ", " x"),
         (RegexRule(id="r", regex=r"duck(?:ling)?\b", context="prompt"), "a duck", "ling", ", a du"),
         (RegexRule(id="r", regex=r"\b\d{2,4}\b", checksum="luhn", context="prompt"), "is 18", "26", ""),
-        (StringRule(id="r", strings=("ass",), whole_word=True, ignore=("*",), context="prompt"), "as*s", " a*ss", "*"),
+        (
+            StringRule(id="r", strings=("ass",), whole_word=True, ignore=("*",), context="prompt"),
+            "as*s",
+            " a*ss",
+            "*",
+        ),
         (StringRule(id="r", strings=("u00",), json_escapes=True, context="prompt"), "\\u00", "x u00", "x"),
         (StringRule(id="r", strings=("f",), json_escapes=True, context="prompt"), "\\u00", "66", "67"),
     ],
@@ -129,6 +134,23 @@ def test_what_the_masks_forbid_is_what_ends_in_the_output(seed: int) -> None:
         if not blocked:
             assert verify(bound.policy, text, context=context).ok
             checked += 1
+
+
+def test_rules_about_the_output_alone_see_it_without_the_space_that_decoding_drops() -> None:
+    """Beside a rule that reads the prompt, for which that space stands between prompt and output."""
+    tokenizer: Any = tiny_tokenizer("byte-fallback")
+    model = biased_model(tokenizer, (" what is this",), 2, bonus=40.0)
+    rules = (
+        RegexRule(id="starts with a space", regex=r"\A\s"),
+        StringRule(id="s", strings=("fuck", "x what"), context="prompt"),
+    )
+    guard = Guard(Policy(name="p", rules=rules))
+    spaced = 0
+    for prompt in ("the", "a b"):
+        result = guard.generate(model, tokenizer, prompt, max_new_tokens=8)
+        assert result.reports[0].ok
+        spaced += tokenizer.convert_ids_to_tokens(result.token_ids[0][0]).startswith("▁")
+    assert spaced
 
 
 @pytest.mark.parametrize("family", ["byte-level", "byte-fallback", "unigram"])

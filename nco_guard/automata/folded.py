@@ -117,8 +117,10 @@ class FoldedMachine:
         character = self._characters[cls]
         if character:
             spelled = pending + character
-            settled, pending = settle_escapes(spelled)
-            inner, matched, prompted = self._feed_spelled(inner, spelled[: len(spelled) - len(pending)], prompted)
+            _, pending = settle_escapes(spelled)
+            inner, matched, prompted = self._feed_spelled(
+                inner, spelled[: len(spelled) - len(pending)], prompted
+            )
         else:
             # No escape holds this character, so one that is under way has broken off.
             inner, broke, _ = self._feed_spelled(inner, pending, prompted)
@@ -145,7 +147,11 @@ class FoldedMachine:
     def past_prompt(self, state: int) -> int:
         """The state after a prompt; see `AlternatingMachine.past_prompt`. An escape may go on beyond it."""
         inner, pending, _ = self._states[state]
-        return self._state(inner, pending, len(pending)) if pending else self._state(self.inner.past_prompt(inner), "")
+        return (
+            self._state(inner, pending, len(pending))
+            if pending
+            else self._state(self.inner.past_prompt(inner), "")
+        )
 
     def _feed_text(self, inner: int, text: str) -> tuple[int, bool]:
         return self._feed(inner, self._inner_classes(self.spec.fold(text))) if text else (inner, False)

@@ -254,7 +254,9 @@ class RewrittenAutomaton(TableAutomaton):
     def past_prompt(self, state: int) -> int:
         """The state after a prompt; where some of it is still held back, there is no telling where it ends."""
         held, inner, hits = self._keys[state]
-        return state if self.rewriting.flush(held) else self._state((held, self.inner.past_prompt(inner), hits))
+        return (
+            state if self.rewriting.flush(held) else self._state((held, self.inner.past_prompt(inner), hits))
+        )
 
     def may_end(self, state: int) -> bool:
         """Whether the text, with all that is held back, may end in this state."""

@@ -31,7 +31,8 @@ def mistral(name: str) -> Any:
 
 
 @pytest.fixture(
-    scope="module", params=["tekken_240911.json", "mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model.v1"]
+    scope="module",
+    params=["tekken_240911.json", "mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model.v1"],
 )
 def pair(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     torch.set_num_threads(1)
@@ -41,7 +42,13 @@ def pair(request: pytest.FixtureRequest) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"do_sample": True}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 4}, {"prompt_lookup_num_tokens": 2}],
+    [
+        {},
+        {"do_sample": True},
+        {"num_beams": 3},
+        {"do_sample": True, "num_return_sequences": 4},
+        {"prompt_lookup_num_tokens": 2},
+    ],
     ids=str,
 )
 def test_no_text_breaks_its_policy(pair: tuple[Any, Any], options: dict[str, Any]) -> None:

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 LONG = settings(
-    max_examples=int(os.environ.get("NCO_GUARD_EXAMPLES", "1500")), deadline=None, suppress_health_check=_CHECKS
+    max_examples=int(os.environ.get("NCO_GUARD_EXAMPLES", "1500")),
+    deadline=None,
+    suppress_health_check=_CHECKS,
 )
 
 PROPERTIES: dict[str, Callable[[], None]] = {}
@@ -56,7 +58,11 @@ def prop(
                 hypothesis.reject()
 
         quick = settings(
-            max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=_CHECKS
+            max_examples=examples,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=_CHECKS,
         )
         PROPERTIES[body.__name__.removeprefix("test_")] = LONG(given(**drawn)(judged))
         return quick(given(**drawn)(judged))

@@ -24,7 +24,9 @@ def _characters(character: str, rule: StringRule) -> str:
     if rule.confusables != "none":
         same = {character}
         if rule.case == "fold":
-            same |= {c for c in map(chr, range(0x3000)) if re.fullmatch(re.escape(character), c, re.IGNORECASE)}
+            same |= {
+                c for c in map(chr, range(0x3000)) if re.fullmatch(re.escape(character), c, re.IGNORECASE)
+            }
         for letter in sorted(same):
             accepted.add(letter)
             for plain, others in LETTERS.items():
@@ -45,7 +47,9 @@ def _string_source(rule: StringRule) -> str:
             spelled = {character}
             if rule.normalize == "nfkc":
                 spelled.add(fold_text(unicodedata.normalize("NFD", character), plain)[0])
-            source += "(?:" + "|".join("".join(_characters(c, rule) for c in s) for s in sorted(spelled)) + ")"
+            source += (
+                "(?:" + "|".join("".join(_characters(c, rule) for c in s) for s in sorted(spelled)) + ")"
+            )
         options.append(source)
     return "(?:" + "|".join(options) + ")"
 
@@ -97,7 +101,9 @@ class Reference:
         found: set[Span] = set()
         if isinstance(rule, AutomatonRule):
             for start in range(size):
-                found |= {(start, end) for end in range(start + 1, size + 1) if rule.fsm.accepts(folded[start:end])}
+                found |= {
+                    (start, end) for end in range(start + 1, size + 1) if rule.fsm.accepts(folded[start:end])
+                }
             return found, origin
         passes = VALID.get(getattr(rule, "checksum", "none"), lambda piece: True)
         source = self.source(stop=stop)
@@ -116,11 +122,7 @@ class Reference:
         spans, origin = self.folded_spans(context + text if before else text, stop=stop)
         if not before:
             return {origin[end - 1][1] if end else 0 for _, end in spans}
-        return {
-            origin[end - 1][1] - before
-            for _, end in spans
-            if end and origin[end - 1][1] > before
-        }
+        return {origin[end - 1][1] - before for _, end in spans if end and origin[end - 1][1] > before}
 
     def blocks(self, text: str, context: str = "") -> bool:
         """Whether a hard rule forbids the text as a whole."""
@@ -157,6 +159,4 @@ class Reference:
 
 def broken(policy: Policy, text: str, context: str = "") -> list[str]:
     """The hard rules that a text breaks."""
-    return [
-        rule.id for rule in policy.rules if rule.mode == "hard" and Reference(rule).blocks(text, context)
-    ]
+    return [rule.id for rule in policy.rules if rule.mode == "hard" and Reference(rule).blocks(text, context)]

@@ -18,7 +18,14 @@ from tests.automata import patterns
 from tests.masking.random_policies import CLEANED, EVASIONS
 
 LETTERS = "abkKé1 -_\n"
-CHECKED = (r"\d{2,4}", r"(?<!\d)\d(?:[ -]?\d){1,3}(?!\d)", r"[a-k1]{5,6}", r"\b\w{2,5}\b", r"(?:\d-?)+a", r"(?:\d|a){2,5}$")
+CHECKED = (
+    r"\d{2,4}",
+    r"(?<!\d)\d(?:[ -]?\d){1,3}(?!\d)",
+    r"[a-k1]{5,6}",
+    r"\b\w{2,5}\b",
+    r"(?:\d-?)+a",
+    r"(?:\d|a){2,5}$",
+)
 BACKREFERENCES = (r"a([-_ ])b\1", r"(a|b)k\1", r"(?P<q>[-_1])\w(?P=q)", r"(?i)(k|1)a\1", r"(a|é|)b\1k")
 FSMS = ("a(b|k)*1", "[^a]b{2}", "k+1", "(ab|b-)é?")
 
@@ -66,7 +73,10 @@ ignored = st.lists(
 @st.composite
 def folds(draw: st.DrawFn, *, look_alikes: bool) -> dict[str, Any]:
     """Settings of what counts as the same text; often none."""
-    found: dict[str, Any] = {"case": draw(st.sampled_from(["exact", "fold"])), "whole_word": draw(st.booleans())}
+    found: dict[str, Any] = {
+        "case": draw(st.sampled_from(["exact", "fold"])),
+        "whole_word": draw(st.booleans()),
+    }
     if draw(st.integers(0, 2)) == 0:
         found["normalize"] = draw(st.sampled_from(["none", "nfkc"]))
         found["ignore"] = draw(ignored)

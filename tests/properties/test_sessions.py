@@ -1,4 +1,4 @@
-"""Properties of sessions, for Hypothesis to break: it draws policies of every kind, vocabularies of every family, prompts.
+"""Properties of sessions for Hypothesis to break: policies of every kind, vocabularies of every family, prompts.
 
 What is true is said by `reference`: Python's `re`, containment, plain sums. No mask, automaton or verifier has a part
 in it.
@@ -45,7 +45,7 @@ def prompt_for(vocabulary: Vocabulary, prompt: str) -> str:
 
 
 def walk(session: Session, choices: Sequence[int]) -> bool:
-    """Random allowed tokens, as many as there are choices at most, to where the text may end; False if there is no way."""
+    """Random allowed tokens, at most as many as choices, to where the text may end; False if there is no way."""
     for at, choice in enumerate(choices):
         allowed = np.flatnonzero(~session.mask(remaining=len(choices) - at - 1)).tolist()
         if not allowed:
@@ -119,7 +119,7 @@ def test_no_violation_in_what_a_real_tokenizer_decodes(
 
 
 @prop(
-    40,
+    20,
     policy=strategies.policies(("hard",), most=2),
     vocabulary=strategies.vocabularies(size=4),
     prompt=strategies.prompts,
@@ -199,7 +199,8 @@ def test_scores_change_by_the_rules_and_by_nothing_else(
                         ends = [
                             rule.penalty
                             for rule in soft
-                            if max(Reference(rule).ends(before + data.decode(), stop=True), default=0) > len(before)
+                            if max(Reference(rule).ends(before + data.decode(), stop=True), default=0)
+                            > len(before)
                         ]
                     assert penalties[token] == np.float32(sum(ends)), (before, data)
         allowed = [t for t in np.flatnonzero(~mask).tolist() if t not in vocabulary.eos_ids]
@@ -261,7 +262,9 @@ def test_a_fork_is_a_copy(
     60,
     policy=strategies.policies(),
     vocabulary=strategies.vocabularies(),
-    moves=st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10_000)), min_size=1, max_size=4), max_size=8),
+    moves=st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10_000)), min_size=1, max_size=4), max_size=8
+    ),
     cuts=st.lists(st.integers(0, 3), min_size=8, max_size=8),
     prompts=st.lists(st.lists(st.integers(0, 10_000), min_size=3, max_size=3), min_size=2, max_size=3),
 )
@@ -275,7 +278,9 @@ def test_a_batch_is_its_rows(
     """Rows are copied, dropped, permuted and cut back; each has the mask of a session of its own, prompt included."""
     bound = bind(policy, vocabulary)
     texts = [i for i in range(vocabulary.width) if i not in {*vocabulary.eos_ids, *vocabulary.unusable_ids}]
-    rows: list[tuple[list[int], list[int]]] = [([texts[p % len(texts)] for p in prompt], []) for prompt in prompts]
+    rows: list[tuple[list[int], list[int]]] = [
+        ([texts[p % len(texts)] for p in prompt], []) for prompt in prompts
+    ]
     # Equal prompts with different answers cannot be told apart once they meet; distinct ones are.
     assume(len({tuple(prompt) for prompt, _ in rows}) == len(rows))
     tracker = RowTracker(bound)
@@ -324,7 +329,9 @@ def test_the_verifier_finds_the_leftmost_longest_matches(policy: Policy, prompt:
     assume(all(Reference(rule).exact for rule in policy.rules))
     with limited():
         expected = sorted(
-            (start, end, rule.id) for rule in policy.rules for start, end in Reference(rule).findings(text, prompt)
+            (start, end, rule.id)
+            for rule in policy.rules
+            for start, end in Reference(rule).findings(text, prompt)
         )
     report = verify(policy, text, context=prompt)
     assert [(found.start, found.end, found.rule_id) for found in report.findings] == expected

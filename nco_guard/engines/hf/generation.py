@@ -291,7 +291,13 @@ def _settle_all(
         outcomes.append(outcome)
         context, text = "", bound.vocabulary.text_of(kept)
         if bound.needs_context and prompt:
-            context, text = bound.vocabulary.continuation_of(prompt, kept)
+            context, continued = bound.vocabulary.continuation_of(prompt, kept)
+            # A first space that the text itself loses stands between it and the prompt.
+            between = len(continued) - len(text)
+            if continued.endswith(text):
+                context += continued[:between]
+            else:
+                text = continued
         reports.append(guard.verify(text, context=context))
     if len(outcomes) == 1 and outcomes[0] in _CUT:
         sequences = sequences[:, : prompt_length + len(token_ids[0])]
