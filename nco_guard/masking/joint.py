@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
 from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
+from nco_guard.masking.quotients import Quotients
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -54,10 +56,17 @@ class JointTables:
         self.memory_limit = memory_limit
         self.full = False
         self.constraints = tuple(constraints)
-        self.tables = tuple(ConstraintTable(c, tree, vocabulary) for c in constraints)
+        paths = ExitPaths(vocabulary, tree)
+        self._quotients = Quotients(tree)
+        partitions = [c.automaton.byte_classes for c in self.constraints]
+        self._quotients.plan(partitions)
+        self.tables = tuple(
+            ConstraintTable(constraint, self._quotients.of(classes), vocabulary, paths)
+            for constraint, classes in zip(self.constraints, partitions, strict=True)
+        )
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
-        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree)
+        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree, paths)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
         self._lock = threading.RLock()
@@ -195,7 +204,7 @@ class JointTables:
         """Sorted ids of the tokens that complete a match of constraint `index` here, end-of-sequence included."""
         own = self._states[state][index]
         with self._lock:
-            ids = self.tables[index].completing(own)
+            ids = self.tables[index].view(own).completing
             ends = [t for t in self.vocabulary.eos_ids if self.tables[index].completes_end(own, t)]
         return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
 
@@ -239,5 +248,5 @@ class JointTables:
     def nbytes(self) -> int:
         """Bytes held by tables, masks and transitions (those of dictionaries estimated)."""
         links = sum(map(len, self._next))
-        tables = sum(t.nbytes for t in self.tables) + self._together.nbytes
+        tables = sum(t.nbytes for t in self.tables) + self._together.nbytes + self._quotients.nbytes
         return tables + self._mask_bytes + 100 * links + 300 * len(self._states)
