@@ -62,7 +62,13 @@ def has_valid_number(number: RegexRule, text: str) -> bool:
         ({"json_escapes": True}, CARD, "luhn", "\\u00341111111111 11111".replace(" ", ""), "\\u0035111111111111111"),
         ({"case": "fold"}, IBAN, "mod97", "gb82west12345698765432", "gb83west12345698765432"),
         ({"case": "fold", "ignore": (" ",)}, IBAN, "mod97", "gb82 WEST 12345698765432", "GB82 west 12345698764532"),
-        ({"normalize": "nfkc", "ignore": SEPARATORS}, IBAN, "mod97", "ＧＢ82-WEST 12345698765432", "ＧＢ28-WEST 12345698765432"),
+        (
+            {"normalize": "nfkc", "ignore": SEPARATORS},
+            IBAN,
+            "mod97",
+            "ＧＢ82-WEST12345698765432",
+            "ＧＢ28-WEST12345698765432",
+        ),
         ({"case": "fold", "normalize": "nfkc"}, IBAN, "mod97", "ｇｂ82west12345698765432", "ｇｂ82west12345698765433"),
     ],
 )  # fmt: skip
