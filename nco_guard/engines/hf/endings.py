@@ -57,7 +57,13 @@ def verified(guard: Verifies, bound: BoundGuard, prompt: list[int], kept: list[i
     """The verifier's report on a text; `prompt` is what it continues, where rules look at that."""
     context, text = "", bound.vocabulary.text_of(kept)
     if bound.needs_context and prompt:
-        context, text = bound.vocabulary.continuation_of(prompt, kept)
+        context, continued = bound.vocabulary.continuation_of(prompt, kept)
+        # A first space that the text itself loses stands between it and the prompt.
+        between = len(continued) - len(text)
+        if continued.endswith(text):
+            context += continued[:between]
+        else:
+            text = continued
     return guard.verify(text, context=context)
 
 
