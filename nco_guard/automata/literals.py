@@ -41,8 +41,9 @@ class AhoCorasick(Automaton):
         buffer = np.frombuffer(b"".join(ordered), np.uint8)
         used = np.bincount(buffer, minlength=256) > 0
         # Bytes that are in no string share symbol 0, if there are any; the others keep their order.
-        self._classes: NDArray[np.uint8] = (np.cumsum(used) * used - used.all()).astype(np.uint8)
-        trie = SymbolTrie.build(
+        numbers = np.cumsum(used) - int(used.all())
+        self._classes: NDArray[np.uint8] = np.where(used, numbers, 0).astype(np.uint8)
+        self._trie = SymbolTrie.build(
             self._classes[buffer],
             lengths,
             np.array(order, np.int64),
@@ -50,10 +51,6 @@ class AhoCorasick(Automaton):
             spaceless=int(self._classes[0x20]),
             state_limit=state_limit,
         )
-        self._adopt(trie)
-
-    def _adopt(self, trie: SymbolTrie) -> None:
-        self._trie = trie
         self._symbol_of = self._classes.tobytes()
 
     def step(self, state: int, byte: int) -> int:
@@ -105,5 +102,6 @@ class AhoCorasick(Automaton):
             raise ValueError("these arrays do not belong to one automaton for strings")
         automaton = cls.__new__(cls)
         automaton._classes = classes
-        automaton._adopt(trie)
+        automaton._trie = trie
+        automaton._symbol_of = classes.tobytes()
         return automaton

@@ -32,7 +32,7 @@ _FIRST = 3
 _ROW_BUDGET = 4 << 20  # entries of 4 bytes
 _STATE_LIMIT = 1 << 30
 
-Symbols = NDArray[np.uint8] | NDArray[np.uint16]
+Symbols = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
 
 class SymbolTrie:
@@ -56,11 +56,11 @@ class SymbolTrie:
         self._end_indices: NDArray[np.int32] = arrays["end_indices"]
         self._row_count = len(self._rows) // self.symbol_count
         # Single items of a memoryview cost a fraction of those of an array.
-        self._first_view = memoryview(self.first_child)
-        self._fail_view = memoryview(self.fail)
-        self._output_view = memoryview(self.outputs)
-        self._row_view = memoryview(self._rows)
-        self._edge_view = memoryview(self.edges)
+        self._first_view = self.first_child.data
+        self._fail_view = self.fail.data
+        self._output_view = self.outputs.data
+        self._row_view = self._rows.data
+        self._edge_view = self.edges.data
         self._narrow = self.edges.dtype == np.uint8
 
     @classmethod
@@ -243,7 +243,7 @@ def _check(arrays: Mapping[str, NDArray[Any]]) -> None:
     first_child, rows = arrays["first_child"], arrays["rows"]
     if (
         not 0 < width <= 1 << 16
-        or not _FIRST <= count
+        or count < _FIRST
         or not len(arrays["edges"]) == len(arrays["outputs"]) == len(first_child) - 1 == count
         or len(rows) % width
         or not _FIRST <= len(rows) // width <= count

@@ -1,0 +1,258 @@
+r"""Strings with upper and lower case alike, or as whole words: Aho-Corasick over characters, read byte by byte.
+
+`re.IGNORECASE` sorts characters into disjoint sets, so strings and text are sequences of such sets (`tries` finds the
+former in the latter), and the bytes of a character lead through a small UTF-8 trie to its set.
+
+Whole words: both strings and text get a mark at the beginning and after every character outside `\w`. A string begins
+with the mark, so it is found only where a mark stands: where no `\w` comes before. And it is complete only when the
+next character, or the end of the text, shows that no `\w` follows.
+
+A state is a node of the automaton and a place within a character, as one number. Cost: as `tries`, per character
+instead of per byte; nothing is found lazily but the names of states in which whole words complete (`names_hits`).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from re import _parser  # type: ignore[attr-defined]
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.automaton import SINK, Automaton
+from nco_guard.automata.charsets import CharClasses, CharSet, both, charset_of, complement, word
+from nco_guard.automata.tries import ROOT, SymbolTrie
+from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+from nco_guard.errors import StateLimitError
+
+__all__ = ["FoldedAhoCorasick", "folds_evenly"]
+
+_STATE_LIMIT = (1 << 31) - (1 << 24)  # what is left numbers the states in which whole words complete
+_SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
+
+
+def _alike(character: str, caseless: bool) -> CharSet:
+    code = ord(character)
+    if not caseless:
+        return ((code, code),)
+    return charset_of((_parser.LITERAL, code), int(re.IGNORECASE | re.UNICODE))
+
+
+def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) -> bool:
+    r"""Whether `FoldedAhoCorasick` takes these strings.
+
+    Not where some character that is outside `\w` is the same letter as one within: U+0345, which is an iota, is the
+    only one. Nor where there are too many different characters.
+    """
+    characters = set().union(*strings)
+    if len(characters) > _SYMBOL_LIMIT - 4:
+        return False
+    if not (caseless and whole_word):
+        return True
+    return not any(0 < len(both(s, word())) < len(s) for s in (_alike(c, True) for c in characters))
+
+
+class FoldedAhoCorasick(Automaton):
+    r"""Finds every occurrence of any of the strings, in any case (`caseless`) or as whole words, or both.
+
+    See `automaton.Automaton`; a whole word completes with the character after it, which is not `\w`, or with the bytes
+    by which such a character must begin.
+
+    `names_hits`: the state that a match leads to then tells which strings completed (`patterns_ending`), at the cost
+    of a state for each place where one did. Safe to share between threads.
+
+    Errors: `ValueError` for no strings, an empty one, or such as `folds_evenly` refuses; `StateLimitError` where nodes
+    times places within a character pass 2^31.
+    """
+
+    def __init__(
+        self, strings: Sequence[str], *, caseless: bool, whole_word: bool, names_hits: bool = False
+    ) -> None:
+        if not strings or not all(strings):
+            raise ValueError("patterns must be one or more non-empty texts")
+        if not folds_evenly(strings, caseless=caseless, whole_word=whole_word):
+            raise ValueError("some character of these strings is sometimes part of a word and sometimes not")
+        self.whole_word = whole_word
+        self.names_hits = names_hits and whole_word
+        characters = sorted(set().union(*strings))
+        sets: list[CharSet] = list(dict.fromkeys(_alike(c, caseless) for c in characters))
+        number = {s: i for i, s in enumerate(sets, start=1)}
+        self._mark = len(sets) + 2
+        words = word()
+        if whole_word:  # all other characters of words are one more symbol
+            known = tuple(sorted(r for s in sets for r in s))
+            classes = CharClasses.of_disjoint([*sets, both(words, complement(known))])
+        else:
+            classes = CharClasses.of_disjoint(sets)
+        self._between: NDArray[np.bool_] = np.ones(self._mark + 1, np.bool_)  # symbols outside \w
+        self._between[len(sets) + 1] = False
+        for members, symbol in number.items():
+            self._between[symbol] = not both(members, words)
+        spelled: dict[int, str] = {}
+        for character in characters:
+            symbol = number[_alike(character, caseless)]
+            spelled[ord(character)] = chr(symbol) + (
+                chr(self._mark) if whole_word and self._between[symbol] else ""
+            )
+        self._trie = self._build([s.translate(spelled) for s in strings])
+        self._nodes = self._trie.node_count
+        self._utf8: NDArray[np.int32] = Utf8Classes(classes).table
+        self._utf8_rows: list[list[int]] = self._utf8.tolist()
+        self._breaks = np.array([self._only_between(place) for place in range(len(self._utf8))])
+        if self._nodes * len(self._utf8) >= _STATE_LIMIT:
+            raise StateLimitError(f"these {len(strings):,} strings need too many states; split the list")
+        self.start = self._marked(ROOT) if whole_word else ROOT
+        self.spaceless_start = self._nodes * len(self._utf8)
+        self._hits: list[tuple[int, int]] = []  # (node in which the strings end, the state as it would be)
+        self._hit_of: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def _build(self, spelled: list[str]) -> SymbolTrie:
+        if self.whole_word:
+            mark = chr(self._mark)
+            spelled = [mark + s for s in spelled]
+        order = sorted(range(len(spelled)), key=spelled.__getitem__)
+        ordered = [spelled[i] for i in order]
+        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered))
+        narrow = self._mark < 256
+        data = "".join(ordered).encode("latin-1" if narrow else "utf-16-le")
+        buffer = np.frombuffer(data, np.uint8) if narrow else np.frombuffer(data, "<u2").astype(np.uint16)
+        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1)
+
+    def _marked(self, node: int) -> int:
+        reached = self._trie.step(node, self._mark)
+        return reached ^ (reached >> 31)
+
+    def _only_between(self, place: int) -> bool:
+        r"""Whether every character that begins with the bytes that lead to a place is outside `\w`."""
+        targets = set(self._utf8_rows[place]) - {ILL_FORMED}
+        return all(bool(self._between[t]) if t >= 0 else self._only_between(-2 - t) for t in targets)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def _settled(self, state: int) -> int:
+        """A state without the memory of what completed in it."""
+        return self._hits[state - self.spaceless_start - 1][1] if state > self.spaceless_start else state
+
+    def step(self, state: int, byte: int) -> int:
+        """The next state, or `~next` if a match completes with this byte."""
+        if state >= self.spaceless_start:
+            if state == self.spaceless_start:
+                state = self.start
+                if byte == 0x20:
+                    return state
+            else:
+                state = self._settled(state)
+        place, node = divmod(state, self._nodes)
+        target = self._utf8_rows[place][byte]
+        if target == ILL_FORMED:
+            return SINK
+        if target < 0:
+            following = node + self._nodes * (-2 - target)
+            broken = self.whole_word and bool(self._breaks[-2 - target])
+        else:
+            reached = self._trie.step(node, target)
+            if not self.whole_word:
+                return reached
+            following = reached ^ (reached >> 31)
+            broken = bool(self._between[target])
+            if broken:
+                following = self._marked(following)
+        if not (broken and self._trie.outputs[node]):
+            return following
+        return ~(self._hit(node, following) if self.names_hits else following)
+
+    def _hit(self, node: int, following: int) -> int:
+        key = (node, following)
+        number = self._hit_of.get(key)
+        if number is None:
+            with self._lock:
+                number = self._hit_of.get(key)
+                if number is None:
+                    number = self.spaceless_start + 1 + len(self._hits)
+                    self._hits.append(key)
+                    self._hit_of[key] = number
+        return number
+
+    def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """`step` for arrays of equal length. int32."""
+        special = np.flatnonzero(states >= self.spaceless_start)
+        if len(special):
+            stripped = special[(states[special] == self.spaceless_start) & (symbols[special] == 0x20)]
+            states = states.copy()
+            states[special] = [
+                self.start if s == self.spaceless_start else self._settled(s)
+                for s in states[special].tolist()
+            ]
+        places = states // self._nodes
+        nodes = states - places * self._nodes
+        targets = self._utf8[places, symbols]
+        whole = targets >= 0
+        following = np.where(whole, 0, nodes + self._nodes * (-2 - targets)).astype(np.int32)
+        read = np.flatnonzero(whole)
+        kinds = targets[read].astype(self._trie.edges.dtype)
+        reached = self._trie.step_many(nodes[read], kinds)
+        if self.whole_word:
+            np.bitwise_xor(reached, reached >> 31, out=reached)
+            after = np.flatnonzero(self._between[kinds])
+            marked = self._trie.step_many(reached[after], np.full(len(after), self._mark, kinds.dtype))
+            reached[after] = marked ^ (marked >> 31)
+            following[read] = reached
+            broken = self._breaks[np.where(whole, 0, -2 - targets)]
+            broken[read] = self._between[kinds]
+            hits = np.flatnonzero(broken & self._trie.outputs[nodes] & (targets != ILL_FORMED))
+            if self.names_hits:
+                pairs = zip(nodes[hits].tolist(), following[hits].tolist(), strict=True)
+                following[hits] = [~self._hit(node, state) for node, state in pairs]
+            else:
+                following[hits] = ~following[hits]
+        else:
+            following[read] = reached
+        following[targets == ILL_FORMED] = SINK
+        if len(special):
+            following[stripped] = self.start
+        return following
+
+    # -- ends --------------------------------------------------------------------------------------------------
+
+    def _node(self, state: int) -> int:
+        return self.start if state == self.spaceless_start else self._settled(state) % self._nodes
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end in this state: not after a whole word."""
+        return not (self.whole_word and self._trie.outputs[self._node(state)])
+
+    def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """`may_end` for an array."""
+        if not self.whole_word:
+            return np.ones(len(states), np.bool_)
+        special = np.flatnonzero(states >= self.spaceless_start)
+        verdicts: NDArray[np.bool_] = ~self._trie.outputs[states % self._nodes]
+        verdicts[special] = [self.may_end(state) for state in states[special].tolist()]
+        return verdicts
+
+    def patterns_ending(self, state: int) -> list[int]:
+        """Indices of the strings that completed with the step into this state, longest first.
+
+        For whole words only with `names_hits`; a state that no match led to gives none.
+        """
+        if self.whole_word:
+            hit = state - self.spaceless_start - 1
+            return self._trie.ending(self._hits[hit][0]) if hit >= 0 else []
+        return [] if state >= self._nodes else self._trie.ending(state)
+
+    def patterns_ending_with_text(self, state: int) -> list[int]:
+        """Indices of the whole words that the end of the text in this state completes."""
+        return self._trie.ending(self._node(state)) if self.whole_word else []
+
+    @property
+    def state_count(self) -> int:
+        """Nodes, and states found in which whole words complete; places within characters are not counted."""
+        return self._nodes + len(self._hits)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays (those of found states estimated)."""
+        return self._trie.nbytes + self._utf8.nbytes + 8 * self._utf8.size + 300 * len(self._hits)
