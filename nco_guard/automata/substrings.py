@@ -85,7 +85,8 @@ class SubstringSearcher:
             if lengths is not None and self._may_start(text, position):
                 for length in lengths:
                     stop = position + length
-                    if folded[position:stop] in self._strings and self._may_stop(text, stop):
+                    found = stop <= len(text) and folded[position:stop] in self._strings
+                    if found and self._may_stop(text, stop):
                         end = stop
                         break
             if end > max(beyond, 0):
