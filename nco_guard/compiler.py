@@ -18,6 +18,7 @@ from nco_guard.automata import (
     Automaton,
     ChecksumMachine,
     ClassAutomaton,
+    FoldedAhoCorasick,
     FoldedMachine,
     FoldSpec,
     FsmMachine,
@@ -30,7 +31,7 @@ from nco_guard.automata import (
 )
 from nco_guard.automata.charsets import union
 from nco_guard.automata.folding import spellings
-from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped, strings_automaton
+from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped
 from nco_guard.automata.inclusion import escaping_text
 from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.automata.search import Searcher
@@ -226,14 +227,19 @@ class CompiledRule:
         return self.machine(every_end=True)
 
     @cached_property
-    def kind(self) -> StringKind | None:
-        """How its strings are looked for, if the rule is a list of strings fit for Aho-Corasick."""
+    def listed(self) -> StringList | None:
+        """Its strings and how they are looked for, if the rule is a list of strings fit for Aho-Corasick."""
         rule = self.rule
         if not isinstance(rule, StringRule) or not self._as_written:
             return None
         kind = StringKind(rule.context == "prompt", rule.case == "fold", rule.whole_word)
         even = folds_evenly(rule.strings, caseless=kind.caseless, whole_word=kind.whole_word)
-        return kind if even else None
+        return StringList(rule.id, kind, rule.strings) if even else None
+
+    @cached_property
+    def strings(self) -> StringGroup | None:
+        """The same as a group with an automaton of its own, for a rule that shares none."""
+        return StringGroup.alone(self.listed) if self.listed is not None else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +317,7 @@ class CompiledPolicy:
 
     def _plain_sources(self) -> Iterator[tuple[tuple[object, ...], Callable[[], Constraint]]]:
         for compiled in self.rules:
-            if compiled.kind is None or compiled.rule.mode != "hard":
+            if compiled.listed is None or compiled.rule.mode != "hard":
                 for stop in _stops(compiled):
                     yield (compiled, stop), partial(_own_constraint, compiled, stop)
         for group in self.groups:
@@ -328,11 +334,11 @@ def _stops(compiled: CompiledRule) -> tuple[bool, ...]:
 
 
 def _own_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
-    rule, kind = compiled.rule, compiled.kind
+    rule, strings = compiled.rule, compiled.strings
     hard = rule.mode == "hard"
     automaton: Automaton
-    if kind is not None and isinstance(rule, StringRule):
-        automaton = strings_automaton(rule.strings, kind)
+    if strings is not None:
+        automaton = strings.automaton()
     else:
         every_end = not hard or rule.context == "prompt"
         machine = compiled.machine(every_end=every_end, stop=stop)
@@ -343,21 +349,22 @@ def _own_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
 
 
 def _group_constraint(group: StringGroup) -> Constraint:
+    automaton = group.automaton()
+    at_end = automaton.patterns_ending_with_text if isinstance(automaton, FoldedAhoCorasick) else None
     return Constraint(
         group.rule_ids,
-        group.automaton,
+        automaton,
         reads_prompt=group.kind.reads_prompt,
-        rules_at=group.rules_at,
-        rules_at_end=group.rules_at_end if group.kind.whole_word else None,
+        rules_at=lambda state: group.names(automaton.patterns_ending(state)),
+        rules_at_end=None if at_end is None else lambda state: group.names(at_end(state)),
     )
 
 
 def _lists(rules: Iterable[CompiledRule]) -> Iterator[StringList]:
     """The lists of strings that share automata: those of hard rules, of which no penalty needs to be told apart."""
     for compiled in rules:
-        rule, kind = compiled.rule, compiled.kind
-        if rule.mode == "hard" and kind is not None and isinstance(rule, StringRule):
-            yield StringList(rule.id, kind, rule.strings)
+        if compiled.rule.mode == "hard" and compiled.listed is not None:
+            yield compiled.listed
 
 
 def _rewritten(build: Callable[[], Constraint], rewriting: Rewriting) -> Constraint:

@@ -7,15 +7,15 @@ Whole words: both strings and text get a mark at the beginning and after every c
 with the mark, so it is found only where a mark stands: where no `\w` comes before. And it is complete only when the
 next character, or the end of the text, shows that no `\w` follows.
 
-A state is a node of the automaton and a place within a character, as one number. Cost: as `tries`, per character
-instead of per byte; nothing is found lazily but the names of states in which whole words complete (`names_hits`).
+A state is a node of the automaton and a place within a character; such pairs are numbered as they are met. Cost: as
+`tries`, per character instead of per byte, and some 150 bytes for every state met.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
+from copy import copy
 from re import _parser  # type: ignore[attr-defined]
 
 import numpy as np
@@ -29,7 +29,7 @@ from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedAhoCorasick", "folds_evenly"]
 
-_STATE_LIMIT = (1 << 31) - (1 << 24)  # what is left numbers the states in which whole words complete
+_KEY_LIMIT = 1 << 62
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
@@ -61,10 +61,10 @@ class FoldedAhoCorasick(Automaton):
     by which such a character must begin.
 
     `names_hits`: the state that a match leads to then tells which strings completed (`patterns_ending`), at the cost
-    of a state for each place where one did. Safe to share between threads.
+    of a state for each place where one did. `fresh()`: the same automaton, no state met yet.
 
-    Errors: `ValueError` for no strings, an empty one, or such as `folds_evenly` refuses; `StateLimitError` where nodes
-    times places within a character pass 2^31.
+    Errors: `ValueError` for no strings, an empty one, or such as `folds_evenly` refuses; `StateLimitError` for
+    more strings than can be numbered.
     """
 
     def __init__(
@@ -101,13 +101,26 @@ class FoldedAhoCorasick(Automaton):
         self._utf8: NDArray[np.int32] = Utf8Classes(classes).table
         self._utf8_rows: list[list[int]] = self._utf8.tolist()
         self._breaks = np.array([self._only_between(place) for place in range(len(self._utf8))])
-        if self._nodes * len(self._utf8) >= _STATE_LIMIT:
+        self._span = self._nodes * len(self._utf8)
+        if self._span * (self._nodes + 1) >= _KEY_LIMIT:
             raise StateLimitError(f"these {len(strings):,} strings need too many states; split the list")
-        self.start = self._marked(ROOT) if whole_word else ROOT
-        self.spaceless_start = self._nodes * len(self._utf8)
-        self._hits: list[tuple[int, int]] = []  # (node in which the strings end, the state as it would be)
-        self._hit_of: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
+        self._root = self._marked(ROOT) if whole_word else ROOT
+        self._forget()
+
+    def _forget(self) -> None:
+        # The key of a state: its node, plus nodes times its place; plus `span` times (1 + the node in which strings
+        # completed), if some did and are to be named.
+        self._keys: NDArray[np.int64] = np.array([SINK, self._root, self._root, *[0] * 61], np.int64)
+        self._ids: dict[int, int] = {SINK: 0, self._root: 1}
+        self._count = 3
+        self.start = 1
+        self.spaceless_start = 2
+
+    def fresh(self) -> FoldedAhoCorasick:
+        """The same automaton with states to be met anew, sharing everything else."""
+        other = copy(self)
+        other._forget()
+        return other
 
     def _build(self, spelled: list[str]) -> SymbolTrie:
         if self.whole_word:
@@ -132,105 +145,85 @@ class FoldedAhoCorasick(Automaton):
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def _settled(self, state: int) -> int:
-        """A state without the memory of what completed in it."""
-        return self._hits[state - self.spaceless_start - 1][1] if state > self.spaceless_start else state
+    def _state(self, key: int) -> int:
+        state = self._ids.get(key)
+        if state is None:
+            state = self._count
+            if state == len(self._keys):
+                self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
+            self._keys[state] = key
+            self._ids[key] = state
+            self._count = state + 1
+        return state
 
     def step(self, state: int, byte: int) -> int:
         """The next state, or `~next` if a match completes with this byte."""
-        if state >= self.spaceless_start:
-            if state == self.spaceless_start:
-                state = self.start
-                if byte == 0x20:
-                    return state
-            else:
-                state = self._settled(state)
-        place, node = divmod(state, self._nodes)
+        if state == self.spaceless_start and byte == 0x20:
+            return self.start
+        place, node = divmod(int(self._keys[state]) % self._span, self._nodes)
         target = self._utf8_rows[place][byte]
         if target == ILL_FORMED:
             return SINK
+        matched = False
         if target < 0:
-            following = node + self._nodes * (-2 - target)
-            broken = self.whole_word and bool(self._breaks[-2 - target])
+            key = node + self._nodes * (-2 - target)
+            broken = bool(self._breaks[-2 - target])
         else:
-            reached = self._trie.step(node, target)
-            if not self.whole_word:
-                return reached
-            following = reached ^ (reached >> 31)
+            key = self._trie.step(node, target)
+            if key < 0:
+                key, matched = ~key, True
             broken = bool(self._between[target])
-            if broken:
-                following = self._marked(following)
-        if not (broken and self._trie.outputs[node]):
-            return following
-        return ~(self._hit(node, following) if self.names_hits else following)
-
-    def _hit(self, node: int, following: int) -> int:
-        key = (node, following)
-        number = self._hit_of.get(key)
-        if number is None:
-            with self._lock:
-                number = self._hit_of.get(key)
-                if number is None:
-                    number = self.spaceless_start + 1 + len(self._hits)
-                    self._hits.append(key)
-                    self._hit_of[key] = number
-        return number
+        if self.whole_word:
+            if broken and target >= 0:
+                key = self._marked(key)
+            matched = broken and bool(self._trie.outputs[node])
+            if matched and self.names_hits:
+                key += self._span * (node + 1)
+        reached = self._state(key)
+        return ~reached if matched else reached
 
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """`step` for arrays of equal length. int32."""
-        special = np.flatnonzero(states >= self.spaceless_start)
-        if len(special):
-            stripped = special[(states[special] == self.spaceless_start) & (symbols[special] == 0x20)]
-            states = states.copy()
-            states[special] = [
-                self.start if s == self.spaceless_start else self._settled(s)
-                for s in states[special].tolist()
-            ]
-        places = states // self._nodes
-        nodes = states - places * self._nodes
+        """`step` for arrays of equal length. int32. States met for the first time cost some Python each."""
+        places, nodes = np.divmod(self._keys[states] % self._span, self._nodes)
         targets = self._utf8[places, symbols]
         whole = targets >= 0
-        following = np.where(whole, 0, nodes + self._nodes * (-2 - targets)).astype(np.int32)
+        keys = np.where(whole, 0, nodes + self._nodes * (-2 - targets))
         read = np.flatnonzero(whole)
         kinds = targets[read].astype(self._trie.edges.dtype)
-        reached = self._trie.step_many(nodes[read], kinds)
+        reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)
+        matched = np.zeros(len(keys), np.bool_)
         if self.whole_word:
             np.bitwise_xor(reached, reached >> 31, out=reached)
             after = np.flatnonzero(self._between[kinds])
             marked = self._trie.step_many(reached[after], np.full(len(after), self._mark, kinds.dtype))
             reached[after] = marked ^ (marked >> 31)
-            following[read] = reached
             broken = self._breaks[np.where(whole, 0, -2 - targets)]
             broken[read] = self._between[kinds]
-            hits = np.flatnonzero(broken & self._trie.outputs[nodes] & (targets != ILL_FORMED))
-            if self.names_hits:
-                pairs = zip(nodes[hits].tolist(), following[hits].tolist(), strict=True)
-                following[hits] = [~self._hit(node, state) for node, state in pairs]
-            else:
-                following[hits] = ~following[hits]
+            matched = broken & self._trie.outputs[nodes]
         else:
-            following[read] = reached
-        following[targets == ILL_FORMED] = SINK
-        if len(special):
-            following[stripped] = self.start
-        return following
+            matched[read] = reached < 0
+            np.bitwise_xor(reached, reached >> 31, out=reached)
+        keys[read] = reached
+        if self.names_hits:
+            keys[matched] += self._span * (nodes[matched] + 1)
+        lost = targets == ILL_FORMED
+        keys[lost], matched[lost] = SINK, False
+        distinct, of = np.unique(keys, return_inverse=True)
+        found = np.array([self._state(key) for key in distinct.tolist()], np.int32)[of]
+        stripped = (states == self.spaceless_start) & (symbols == 0x20)
+        return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
 
     # -- ends --------------------------------------------------------------------------------------------------
 
-    def _node(self, state: int) -> int:
-        return self.start if state == self.spaceless_start else self._settled(state) % self._nodes
-
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state: not after a whole word."""
-        return not (self.whole_word and self._trie.outputs[self._node(state)])
+        return not (self.whole_word and self._trie.outputs[self._keys[state] % self._span % self._nodes])
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
         if not self.whole_word:
             return np.ones(len(states), np.bool_)
-        special = np.flatnonzero(states >= self.spaceless_start)
-        verdicts: NDArray[np.bool_] = ~self._trie.outputs[states % self._nodes]
-        verdicts[special] = [self.may_end(state) for state in states[special].tolist()]
+        verdicts: NDArray[np.bool_] = ~self._trie.outputs[self._keys[states] % self._span % self._nodes]
         return verdicts
 
     def patterns_ending(self, state: int) -> list[int]:
@@ -238,21 +231,21 @@ class FoldedAhoCorasick(Automaton):
 
         For whole words only with `names_hits`; a state that no match led to gives none.
         """
+        key = int(self._keys[state])
         if self.whole_word:
-            hit = state - self.spaceless_start - 1
-            return self._trie.ending(self._hits[hit][0]) if hit >= 0 else []
-        return [] if state >= self._nodes else self._trie.ending(state)
+            return self._trie.ending(key // self._span - 1)
+        return [] if key >= self._nodes else self._trie.ending(key)
 
     def patterns_ending_with_text(self, state: int) -> list[int]:
         """Indices of the whole words that the end of the text in this state completes."""
-        return self._trie.ending(self._node(state)) if self.whole_word else []
+        return self._trie.ending(int(self._keys[state]) % self._span % self._nodes) if self.whole_word else []
 
     @property
     def state_count(self) -> int:
-        """Nodes, and states found in which whole words complete; places within characters are not counted."""
-        return self._nodes + len(self._hits)
+        """States met so far."""
+        return self._count
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays (those of found states estimated)."""
-        return self._trie.nbytes + self._utf8.nbytes + 8 * self._utf8.size + 300 * len(self._hits)
+        """Bytes held by the arrays and by what names states (estimated)."""
+        return self._trie.nbytes + 9 * self._utf8.size + self._keys.nbytes + 140 * self._count

@@ -19,7 +19,7 @@ from nco_guard.automata.folded_literals import FoldedAhoCorasick
 from nco_guard.automata.literals import AhoCorasick
 from nco_guard.errors import StateLimitError
 
-__all__ = ["SMALL", "StringGroup", "StringKind", "StringList", "regrouped", "strings_automaton"]
+__all__ = ["SMALL", "Piece", "StringGroup", "StringKind", "StringList", "regrouped"]
 
 # Groups of at most so many strings are joined with what is added.
 SMALL = 1024
@@ -41,13 +41,16 @@ class StringList(NamedTuple):
     strings: tuple[str, ...]
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
+    """The strings `begin` to `end` of a list."""
+
     source: StringList
     begin: int
     end: int
 
     @property
     def strings(self) -> tuple[str, ...]:
+        """The strings themselves."""
         return self.source.strings[self.begin : self.end]
 
     def within(self, other: StringList) -> bool:
@@ -57,66 +60,57 @@ class _Piece(NamedTuple):
         )
 
 
-def strings_automaton(
-    strings: Sequence[str], kind: StringKind, *, names_hits: bool = False
-) -> AhoCorasick | FoldedAhoCorasick:
-    """The automaton that finds the strings in the way of their kind. `names_hits`: see `FoldedAhoCorasick`."""
-    if kind.caseless or kind.whole_word:
-        return FoldedAhoCorasick(
-            strings, caseless=kind.caseless, whole_word=kind.whole_word, names_hits=names_hits
-        )
-    return AhoCorasick([s.encode() for s in strings])
-
-
 class StringGroup:
-    """Strings of one or several lists that share an automaton, which is built on first use and never changes."""
+    """Strings of one or several lists that share an automaton, which is built on first use and kept.
 
-    def __init__(self, kind: StringKind, pieces: Sequence[_Piece]) -> None:
+    `names_hits`: which list a whole word belongs to is kept too, see `FoldedAhoCorasick`.
+    """
+
+    def __init__(self, kind: StringKind, pieces: Sequence[Piece], *, names_hits: bool = True) -> None:
         self.kind = kind
-        self._pieces = tuple(pieces)
+        self.pieces = tuple(pieces)
+        self.names_hits = names_hits
         # Strings are numbered through all pieces; each piece begins where the previous ones end.
         self._ends = list(accumulate(piece.end - piece.begin for piece in pieces))
+
+    @classmethod
+    def alone(cls, one: StringList) -> StringGroup:
+        """All strings of one list, without the memory of which of them was found."""
+        return cls(one.kind, [Piece(one, 0, len(one.strings))], names_hits=False)
 
     def __len__(self) -> int:
         """How many strings there are."""
         return self._ends[-1]
 
     @property
-    def pieces(self) -> tuple[_Piece, ...]:
-        """Which parts of which lists are in it."""
-        return self._pieces
-
-    @property
     def rule_ids(self) -> tuple[str, ...]:
         """The names of the lists, in order."""
-        return tuple(dict.fromkeys(piece.source.name for piece in self._pieces))
+        return tuple(dict.fromkeys(piece.source.name for piece in self.pieces))
 
     @cached_property
-    def automaton(self) -> AhoCorasick | FoldedAhoCorasick:
-        """The automaton of all its strings. Errors: `StateLimitError`, naming the rules."""
-        strings: Sequence[str] = (
-            self._pieces[0].strings
-            if len(self._pieces) == 1
-            else [string for piece in self._pieces for string in piece.strings]
-        )
+    def _built(self) -> AhoCorasick | FoldedAhoCorasick:
+        strings = [string for piece in self.pieces for string in piece.strings]
+        kind = self.kind
         try:
-            return strings_automaton(strings, self.kind, names_hits=True)
+            if kind.caseless or kind.whole_word:
+                return FoldedAhoCorasick(
+                    strings, caseless=kind.caseless, whole_word=kind.whole_word, names_hits=self.names_hits
+                )
+            return AhoCorasick([s.encode() for s in strings])
         except StateLimitError as error:
             raise StateLimitError(error.message, rule_id=", ".join(self.rule_ids[:3])) from None
 
-    def _owners(self, indices: Iterable[int]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._pieces[bisect_right(self._ends, i)].source.name for i in indices))
+    def automaton(self) -> AhoCorasick | FoldedAhoCorasick:
+        """The automaton of all the strings: built once, and what is found lazily in it is the caller's own.
 
-    def rules_at(self, state: int) -> tuple[str, ...]:
-        """The names of the lists of which a string completed with the step into a state."""
-        return self._owners(self.automaton.patterns_ending(state))
+        Errors: `StateLimitError`, naming the rules.
+        """
+        built = self._built
+        return built.fresh() if isinstance(built, FoldedAhoCorasick) else built
 
-    def rules_at_end(self, state: int) -> tuple[str, ...]:
-        """The same for the end of the text in that state."""
-        automaton = self.automaton
-        if isinstance(automaton, FoldedAhoCorasick):
-            return self._owners(automaton.patterns_ending_with_text(state))
-        return ()
+    def names(self, indices: Iterable[int]) -> tuple[str, ...]:
+        """The names of the lists to which some strings belong, numbered as the automaton numbers them."""
+        return tuple(dict.fromkeys(self.pieces[bisect_right(self._ends, i)].source.name for i in indices))
 
 
 def regrouped(lists: Iterable[StringList], groups: Iterable[StringGroup]) -> tuple[StringGroup, ...]:
@@ -132,12 +126,12 @@ def regrouped(lists: Iterable[StringList], groups: Iterable[StringGroup]) -> tup
             kept.setdefault(group.kind, []).append(group)
             for piece in group.pieces:
                 covered[piece.source.name].append((piece.begin, piece.end))
-    fresh: dict[StringKind, list[_Piece]] = {}
+    fresh: dict[StringKind, list[Piece]] = {}
     for name, one in wanted.items():
         position = 0
         for begin, end in [*sorted(covered[name]), (len(one.strings), len(one.strings))]:
             if position < begin:
-                fresh.setdefault(one.kind, []).append(_Piece(one, position, begin))
+                fresh.setdefault(one.kind, []).append(Piece(one, position, begin))
             position = end
     made: list[StringGroup] = []
     for kind in dict.fromkeys([*kept, *fresh]):
@@ -149,7 +143,7 @@ def regrouped(lists: Iterable[StringList], groups: Iterable[StringGroup]) -> tup
     return tuple(made)
 
 
-def _joined(groups: list[StringGroup], pieces: list[_Piece]) -> tuple[list[StringGroup], list[_Piece]]:
+def _joined(groups: list[StringGroup], pieces: list[Piece]) -> tuple[list[StringGroup], list[Piece]]:
     """The groups that stay as they are, and the new pieces with those of the groups that are not larger."""
     while True:
         size = max(SMALL, sum(piece.end - piece.begin for piece in pieces))

@@ -106,6 +106,7 @@ def test_many_steps_at_once_are_the_single_steps(caseless: bool, whole: bool, na
             assert reached.dtype == np.int32
             assert reached.tolist() == singles
             states = sorted({r if r >= 0 else ~r for r in singles} | {automaton.spaceless_start})
+            assert max(states) < automaton.state_count
             ends = automaton.may_end_many(np.array(states, np.int32))
             assert ends.tolist() == [automaton.may_end(s) for s in states]
 
@@ -148,6 +149,22 @@ def test_the_longest_beginning_is_what_comparing_all_beginnings_gives(caseless: 
         assert found == best, (strings, text)
 
 
+def test_a_fresh_automaton_has_met_no_states_and_steps_alike() -> None:
+    automaton = FoldedAhoCorasick(["ab"], caseless=True, whole_word=True)
+    states = [automaton.start]
+    for byte in b"ab AB a":
+        reached = automaton.step(states[-1], byte)
+        states.append(reached ^ (reached >> 31))
+    again = automaton.fresh()
+    assert again.state_count == 3 < automaton.state_count
+    current, found = again.start, []
+    for byte in b"ab AB a":
+        reached = again.step(current, byte)
+        current = reached ^ (reached >> 31)
+        found.append(reached < 0)
+    assert found == [False, False, True, False, False, True, False]
+
+
 def test_a_letter_that_is_sometimes_no_part_of_a_word_is_left_to_regular_expressions() -> None:
     mixed = [c for c in map(chr, range(0x20000)) if not folds_evenly([c], caseless=True, whole_word=True)]
     assert mixed == ["\u0345", "Ι", "ι", "\u1fbe"]
@@ -173,6 +190,6 @@ def test_no_strings_an_empty_one_and_too_many_states_are_refused(monkeypatch: py
             FoldedAhoCorasick(strings, caseless=True, whole_word=False)
         with pytest.raises(ValueError, match="non-empty"):
             SubstringSearcher(strings)
-    monkeypatch.setattr("nco_guard.automata.folded_literals._STATE_LIMIT", 20)
+    monkeypatch.setattr("nco_guard.automata.folded_literals._KEY_LIMIT", 20)
     with pytest.raises(StateLimitError):
         FoldedAhoCorasick(["abcdefgh"], caseless=True, whole_word=False)
