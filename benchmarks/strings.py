@@ -6,9 +6,9 @@
     python benchmarks/strings.py 10000 --shape names --json out.json
 
 Strings are distinct, 16 characters each: random lower-case letters, or pairs of made-up names (`--shape names`). Every
-size runs in a process of its own. Memory is the growth of the process's peak from the ready policy on, the vocabulary
-read before. A *new* step meets a joint state for the first time: `advance` and `forbidden_ids` of one sequence over a
-text in which beginnings of the strings are strewn.
+size runs in a process of its own. Times are the thread's own (CPU) time. Memory is the growth of the process's peak
+from the ready policy on, the vocabulary read before. A *new* step meets a joint state for the first time: `advance` and
+`forbidden_ids` of one sequence over a text in which beginnings of the strings are strewn.
 
 The check: in sampled states the mask is compared, token by token, with look-ups of every piece of the text in the set
 of the strings.
@@ -40,6 +40,8 @@ from nco_guard.tokens import Vocabulary, read_vocabulary
 from nco_guard.verify import verify
 
 LENGTH = 16
+# Everything runs in one thread; its own time is what a busy machine disturbs least.
+clock = time.thread_time
 TEXT = (
     "The assembly met again in the old town hall, and the secretary read the minutes of the last meeting. Questions "
     "about the budget were sent to the office, and nobody asked why the analysis had taken so long. A class of "
@@ -72,9 +74,9 @@ def made_up_strings(count: int, shape: str) -> list[str]:
 
 def timed(figures: dict[str, Any], name: str, call: Callable[[], T]) -> T:
     """The call's result; seconds are added to the figures."""
-    started = time.perf_counter()
+    started = clock()
     result = call()
-    figures[name] = time.perf_counter() - started
+    figures[name] = clock() - started
     return result
 
 
@@ -129,10 +131,10 @@ def measure_steps(bound: BoundGuard, ids: Sequence[int]) -> tuple[list[float], l
             at = int(np.searchsorted(forbidden, token))
             if at < len(forbidden) and forbidden[at] == token:
                 continue
-            started = time.perf_counter()
+            started = clock()
             session.advance(token)
             session.forbidden_ids()
-            times.append((time.perf_counter() - started) * 1e3)
+            times.append((clock() - started) * 1e3)
             written.append(token)
         runs.append(times)
     return runs[0], runs[1], written
@@ -228,9 +230,9 @@ def measure(count: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    started = clock()
     call()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def report(results: Sequence[dict[str, Any]]) -> str:

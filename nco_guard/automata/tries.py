@@ -31,6 +31,7 @@ _FIRST = 3
 
 _ROW_BUDGET = 4 << 20  # entries of 4 bytes
 _STATE_LIMIT = 1 << 30
+_SHARED = 16  # from so many steps on it pays to ask whether they all leave one node
 
 Symbols = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
@@ -163,6 +164,8 @@ class SymbolTrie:
         if self._row_count == self.node_count:
             complete: NDArray[np.int32] = self._rows[nodes.astype(np.int64) * width + symbols]
             return complete
+        if len(nodes) >= _SHARED and bool((nodes == nodes[0]).all()):
+            return self._row(int(nodes[0]))[symbols]
         near = nodes < self._row_count
         reached: NDArray[np.int32] = self._rows[np.where(near, nodes, 0).astype(np.int64) * width + symbols]
         waiting = np.flatnonzero(~near)
@@ -180,6 +183,20 @@ class SymbolTrie:
                 far = ~near
                 waiting, symbols, nodes = waiting[far], symbols[far], nodes[far]
         return reached
+
+    def _row(self, node: int) -> NDArray[np.int32]:
+        """All steps of one node."""
+        path: list[int] = []
+        while node >= self._row_count:
+            path.append(node)
+            node = self._fail_view[node]
+        row = self._rows[node * self.symbol_count : (node + 1) * self.symbol_count].copy()
+        for longer in reversed(path):
+            first, last = self._first_view[longer], self._first_view[longer + 1]
+            if first < last:
+                children = np.arange(first, last, dtype=np.int32)
+                row[self.edges[first:last]] = np.where(self.outputs[first:last], ~children, children)
+        return row
 
     def _children(self, nodes: NDArray[np.int32], symbols: Symbols) -> NDArray[np.int32]:
         """The child of each node by a symbol, -1 where there is none."""

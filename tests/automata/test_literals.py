@@ -65,6 +65,11 @@ def test_many_steps_at_once_are_the_single_steps(rows: int) -> None:
         singles = [automaton.step(s, b) for s, b in zip(states.tolist(), symbols.tolist(), strict=True)]
         assert reached.tolist() == singles
         assert automaton.step_many(states[:0], symbols[:0]).shape == (0,)
+        # All bytes from one state, which has a way of its own.
+        for state in rng.sample(range(automaton.state_count), 30):
+            every = np.arange(256, dtype=np.uint8)
+            reached = automaton.step_many(np.full(256, state, np.int32), every)
+            assert reached.tolist() == [automaton.step(state, b) for b in range(256)]
 
 
 def test_strings_that_differ_only_in_zero_bytes_at_their_end_are_different() -> None:
