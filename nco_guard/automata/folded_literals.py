@@ -14,9 +14,10 @@ A state is a node of the automaton and a place within a character; such pairs ar
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from re import _parser  # type: ignore[attr-defined]
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,14 +98,17 @@ class FoldedAhoCorasick(Automaton):
                 chr(self._mark) if whole_word and self._between[symbol] else ""
             )
         self._trie = self._build([s.translate(spelled) for s in strings])
-        self._nodes = self._trie.node_count
         self._utf8: NDArray[np.int32] = Utf8Classes(classes).table
+        self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
+        self._number(len(strings))
+
+    def _number(self, strings: int) -> None:
+        self._nodes = self._trie.node_count
         self._utf8_rows: list[list[int]] = self._utf8.tolist()
-        self._breaks = np.array([self._only_between(place) for place in range(len(self._utf8))])
         self._span = self._nodes * len(self._utf8)
         if self._span * (self._nodes + 1) >= _KEY_LIMIT:
-            raise StateLimitError(f"these {len(strings):,} strings need too many states; split the list")
-        self._root = self._marked(ROOT) if whole_word else ROOT
+            raise StateLimitError(f"these {strings:,} strings need too many states; split the list")
+        self._root = self._marked(ROOT) if self.whole_word else ROOT
         self._forget()
 
     def _forget(self) -> None:
@@ -140,7 +144,7 @@ class FoldedAhoCorasick(Automaton):
 
     def _only_between(self, place: int) -> bool:
         r"""Whether every character that begins with the bytes that lead to a place is outside `\w`."""
-        targets = set(self._utf8_rows[place]) - {ILL_FORMED}
+        targets = set(self._utf8[place].tolist()) - {ILL_FORMED}
         return all(bool(self._between[t]) if t >= 0 else self._only_between(-2 - t) for t in targets)
 
     # -- steps -------------------------------------------------------------------------------------------------
@@ -249,3 +253,49 @@ class FoldedAhoCorasick(Automaton):
     def nbytes(self) -> int:
         """Bytes held by the arrays and by what names states (estimated)."""
         return self._trie.nbytes + 9 * self._utf8.size + self._keys.nbytes + 140 * self._count
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything but the states met, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""
+        flags = np.array([self.whole_word, self.names_hits])
+        return {
+            **self._trie.to_arrays(),
+            "utf8": self._utf8,
+            "between": self._between,
+            "breaks": self._breaks,
+            "flags": flags,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FoldedAhoCorasick:
+        """The automaton of these arrays, which it goes on using (they may be memory-mapped).
+
+        Errors: `ValueError` for arrays by which a step could leave them. What passes is safe to run; that it is the
+        automaton of the right strings is for the caller's checksum to tell.
+        """
+        for name, dtype, axes in (
+            ("utf8", np.int32, 2),
+            ("between", bool, 1),
+            ("breaks", bool, 1),
+            ("flags", bool, 1),
+        ):
+            array = arrays.get(name)
+            if array is None or array.dtype != dtype or array.ndim != axes:
+                raise ValueError(
+                    f"array {name!r} is missing, or not what an automaton for strings is made of"
+                )
+        trie = SymbolTrie(arrays)
+        utf8, between, breaks, flags = (arrays[name] for name in ("utf8", "between", "breaks", "flags"))
+        if (
+            utf8.shape != (len(breaks), 256)
+            or not len(utf8)
+            or int(utf8.min()) < -1 - len(utf8)
+            or not int(utf8.max()) < len(between) == trie.symbol_count
+            or len(flags) != 2
+        ):
+            raise ValueError("these arrays do not belong to one automaton for strings")
+        automaton = cls.__new__(cls)
+        automaton._trie, automaton._utf8, automaton._between, automaton._breaks = trie, utf8, between, breaks
+        automaton.whole_word, automaton.names_hits = map(bool, flags.tolist())
+        automaton._mark = trie.symbol_count - 1
+        automaton._number(len(arrays["end_nodes"]))
+        return automaton

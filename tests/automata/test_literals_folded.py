@@ -165,6 +165,35 @@ def test_a_fresh_automaton_has_met_no_states_and_steps_alike() -> None:
     assert found == [False, False, True, False, False, True, False]
 
 
+@pytest.mark.parametrize(("caseless", "whole"), MODES)
+def test_arrays_restore_the_automaton(caseless: bool, whole: bool) -> None:
+    rng = random.Random(7)
+    for alphabet in ALPHABETS:
+        automaton = FoldedAhoCorasick(
+            _strings(rng, alphabet), caseless=caseless, whole_word=whole, names_hits=True
+        )
+        arrays = automaton.to_arrays()
+        restored = FoldedAhoCorasick.from_arrays({k: v.copy() for k, v in arrays.items()})
+        state = other = automaton.start
+        for byte in "".join(rng.choices(alphabet + " ", k=60)).encode():
+            state, other = automaton.step(state, byte), restored.step(other, byte)
+            assert (state < 0) == (other < 0)
+            state, other = state ^ (state >> 31), other ^ (other >> 31)
+            assert automaton.patterns_ending(state) == restored.patterns_ending(other)
+            assert automaton.may_end(state) == restored.may_end(other)
+        for name, spoiled in [
+            ("utf8", arrays["utf8"] - np.int32(100)),
+            ("utf8", arrays["utf8"] + np.int32(100)),
+            ("utf8", arrays["utf8"][:-1]),
+            ("between", arrays["between"][:-1]),
+            ("breaks", arrays["breaks"].astype(np.int8)),
+            ("flags", arrays["flags"][:1]),
+            ("fail", arrays["fail"] + np.int32(9)),
+        ]:
+            with pytest.raises(ValueError, match="array"):
+                FoldedAhoCorasick.from_arrays({**arrays, name: spoiled})
+
+
 def test_a_letter_that_is_sometimes_no_part_of_a_word_is_left_to_regular_expressions() -> None:
     mixed = [c for c in map(chr, range(0x20000)) if not folds_evenly([c], caseless=True, whole_word=True)]
     assert mixed == ["\u0345", "Ι", "ι", "\u1fbe"]
