@@ -69,6 +69,13 @@ class AhoCorasick(Automaton):
         """Always."""
         return np.ones(len(states), bool)
 
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+
+        A token that is shorter completes none from there: a bound for searches of the tokens that do.
+        """
+        return self._trie.distances[states]
+
     def patterns_ending(self, state: int) -> list[int]:
         """Indices of the strings that end in this state, longest first."""
         return self._trie.ending(state)

@@ -8,7 +8,7 @@ nodes, near the root, where most steps land, have full rows of transitions besid
 of them for lists of some thousand strings. From the others the failure links are followed until a row or a child is
 met; for arrays of states, in a loop that shrinks.
 
-Cost: 10 bytes a node (11 with more than 256 symbols) and at most 16 MiB of rows; building takes one array pass per
+Cost: 11 bytes a node (12 with more than 256 symbols) and at most 16 MiB of rows; building takes one array pass per
 level for the tree and one for the failure links, about 0.3 us a node altogether.
 """
 
@@ -31,6 +31,7 @@ _FIRST = 3
 
 _ROW_BUDGET = 4 << 20  # entries of 4 bytes
 _STATE_LIMIT = 1 << 30
+_FAR = 255
 _SHARED = 16  # from so many steps on it pays to ask whether they all leave one node
 
 Symbols = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
@@ -40,6 +41,7 @@ class SymbolTrie:
     """The automaton that finds every occurrence of any of the sequences, over symbols `0 .. symbol_count - 1`.
 
     Immutable once built, so it may be shared between threads. `outputs[node]`: whether some sequence ends in the node.
+    `distances[node]` uint8: after how many symbols, at least one, the next sequence can end; 255: as many or more.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -53,6 +55,7 @@ class SymbolTrie:
         self.fail: NDArray[np.int32] = arrays["fail"]
         self.outputs: NDArray[np.bool_] = arrays["outputs"]
         self._rows: NDArray[np.int32] = arrays["rows"]
+        self.distances: NDArray[np.uint8] = arrays["distances"]
         self._end_nodes: NDArray[np.int32] = arrays["end_nodes"]
         self._end_indices: NDArray[np.int32] = arrays["end_indices"]
         self._row_count = len(self._rows) // self.symbol_count
@@ -97,11 +100,13 @@ class SymbolTrie:
                 "fail": np.full(count, ROOT, np.int32),
                 "outputs": outputs,
                 "rows": np.zeros(rows * symbol_count, np.int32),
+                "distances": np.full(count, _FAR, np.uint8),
                 "end_nodes": end_nodes[order],
                 "end_indices": indices[order].astype(np.int32),
             }
         )
         trie._link(levels)
+        trie._measure(levels)
         trie._rows[ROOT * symbol_count : _FIRST * symbol_count] = np.tile(
             trie._rows[ROOT * symbol_count : (ROOT + 1) * symbol_count], 2
         )
@@ -129,6 +134,21 @@ class SymbolTrie:
             below = min(last, self._row_count)
             if first < below:
                 rows[first:below] = rows[self.fail[first:below]]
+
+    def _measure(self, levels: list[tuple[int, int]]) -> None:
+        """Distances: first within the tree, from the leaves upwards, then by way of the failure links."""
+        for depth in range(len(levels) - 1, -1, -1):
+            first, last = levels[depth]
+            above, below = levels[depth - 1] if depth else (ROOT, ROOT + 1)
+            begins = self.first_child[above:below]
+            parents = np.flatnonzero(begins < self.first_child[above + 1 : below + 1])
+            steps = np.minimum(self.distances[first:last], _FAR - 1) + np.uint8(1)
+            steps[self.outputs[first:last]] = 1
+            self.distances[above + parents] = np.minimum.reduceat(steps, begins[parents] - first)
+        self.distances[SPACELESS] = self.distances[ROOT]
+        for first, last in levels:
+            nearer = self.distances[self.fail[first:last]]
+            np.minimum(self.distances[first:last], nearer, out=self.distances[first:last])
 
     def _parents(
         self, first: int, last: int, above: tuple[int, int]
@@ -244,6 +264,7 @@ _DTYPES: dict[str, tuple[type[np.generic], ...]] = {
     "first_child": (np.int32,),
     "fail": (np.int32,),
     "outputs": (np.bool_,),
+    "distances": (np.uint8,),
     "rows": (np.int32,),
     "end_nodes": (np.int32,),
     "end_indices": (np.int32,),
@@ -261,7 +282,11 @@ def _check(arrays: Mapping[str, NDArray[Any]]) -> None:
     if (
         not 0 < width <= 1 << 16
         or count < _FIRST
-        or not len(arrays["edges"]) == len(arrays["outputs"]) == len(first_child) - 1 == count
+        or not len(arrays["edges"])
+        == len(arrays["outputs"])
+        == len(arrays["distances"])
+        == len(first_child) - 1
+        == count
         or len(rows) % width
         or not _FIRST <= len(rows) // width <= count
         or len(arrays["end_nodes"]) != len(arrays["end_indices"])

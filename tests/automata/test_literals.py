@@ -72,6 +72,30 @@ def test_many_steps_at_once_are_the_single_steps(rows: int) -> None:
             assert reached.tolist() == [automaton.step(state, b) for b in range(256)]
 
 
+@pytest.mark.parametrize("rows", [3, 10**6])
+def test_distances_are_the_shortest_ways_to_a_match(rows: int) -> None:
+    rng = random.Random(rows)
+    for alphabet in (b"ab", b"abc ", b"a"):
+        automaton = _with_few_rows(_random_strings(rng, alphabet, 12, 6), rows)
+        states = list(range(1, automaton.state_count))
+        # By the definition: the states from which one byte completes a match, then those one step before them, ...
+        found = dict.fromkeys(states, 0)
+        for distance in range(1, 8):
+            for state in states:
+                steps = [automaton.step(state, b) for b in alphabet]
+                if not found[state] and any(
+                    r < 0 if distance == 1 else r >= 0 and found[r] == distance - 1 for r in steps
+                ):
+                    found[state] = distance
+        assert automaton.distances(np.array(states, np.int32)).tolist() == [found[s] for s in states]
+    far = AhoCorasick([b"a" * 600])
+    assert far.distances(np.array([far.start, far.spaceless_start, 400 + 2], np.int32)).tolist() == [
+        255,
+        255,
+        201,
+    ]
+
+
 def test_strings_that_differ_only_in_zero_bytes_at_their_end_are_different() -> None:
     strings = [b"a\0\0", b"a\0", b"a\0\0b"]
     automaton = AhoCorasick(strings)
