@@ -13,6 +13,7 @@ from nco_guard.automata.folded_literals import FoldedAhoCorasick, folds_evenly
 from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.literals import AhoCorasick
+from nco_guard.automata.product import ProductMachine
 from nco_guard.automata.rewriting import Rewriting, RewrittenAutomaton
 from nco_guard.automata.substrings import SubstringSearcher
 
@@ -28,6 +29,7 @@ __all__ = [
     "FoldedAhoCorasick",
     "FoldedMachine",
     "FsmMachine",
+    "ProductMachine",
     "Rewriting",
     "RewrittenAutomaton",
     "SubstringSearcher",
