@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.automaton import SINK, Automaton
 from nco_guard.automata.charsets import CharClasses, CharSet, both, charset_of, complement, word
 from nco_guard.automata.tries import ROOT, SymbolTrie
-from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedAhoCorasick", "folds_evenly"]
@@ -98,7 +98,7 @@ class FoldedAhoCorasick(Automaton):
                 chr(self._mark) if whole_word and self._between[symbol] else ""
             )
         self._trie = self._build([s.translate(spelled) for s in strings])
-        self._utf8: NDArray[np.int32] = Utf8Classes(classes).table
+        self._utf8: NDArray[np.int32] = utf8_table(classes)
         self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
         self._number(len(strings))
 
@@ -216,6 +216,18 @@ class FoldedAhoCorasick(Automaton):
         found = np.array([self._state(key) for key in distinct.tolist()], np.int32)[of]
         stripped = (states == self.spaceless_start) & (symbols == 0x20)
         return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
+
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes of one class begin, continue and end characters that the strings do not tell apart.
+
+        The space, which `spaceless_start` tells from all others, has a class of its own.
+        """
+        space = np.zeros((1, 256), np.int32)
+        space[0, 0x20] = 1
+        _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
+        found: NDArray[np.uint8] = classes.ravel().astype(np.uint8)
+        return found
 
     # -- ends --------------------------------------------------------------------------------------------------
 
