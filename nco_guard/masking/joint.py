@@ -135,6 +135,7 @@ class JointTables:
                     for byte in context:
                         state = constraint.automaton.step(state, byte)
                         state = ~state if state < 0 else state
+                    state = constraint.automaton.past_prompt(state)
             states.append(state)
         return self._intern(tuple(states))
 
