@@ -54,6 +54,21 @@ class Automaton(ABC):
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt: what was read so far holds no match that counts, nor one that is about to.
+
+        An automaton whose matches wait for nothing is in that state anyway.
+        """
+        return state
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | None:
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+
+        None where that is not known. Where it is, every text that completes a match from `start` completes one from any
+        state, and a text may end wherever none has completed.
+        """
+        return None
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -160,6 +175,9 @@ class CharMachine(Protocol):
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match."""
 
+    def past_prompt(self, state: int) -> int:
+        """The same state, but without matches that end in what was read."""
+
 
 class ClassAutomaton(TableAutomaton):
     """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
@@ -248,6 +266,21 @@ class ClassAutomaton(TableAutomaton):
             if reached >= 0 and not self.machine.doomed(reached):
                 return False
         return True
+
+    def machine_states(self, state: int) -> list[int]:
+        """What the machine is in; within a character, what its possible ends lead to."""
+        inner, node = self._keys[state]
+        if node == 0:
+            return [inner]
+        reached = [self.machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
+        return [~r if r < 0 else r for r in reached]
+
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt, which ends between characters."""
+        if state == SINK:
+            return SINK
+        inner, node = self._keys[state]
+        return self._state(self.machine.past_prompt(inner), node)
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
