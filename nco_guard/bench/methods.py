@@ -114,6 +114,18 @@ class World:
             ).input_ids
         return ids
 
+    def text_near(self, pieces: Sequence[str], tokens: int) -> list[int]:
+        """At least that many tokens of prose with the pieces strewn in, so that long lists are not walked past."""
+        words = PROSE.split()
+        mixed: list[str] = []
+        ids: list[int] = []
+        while len(ids) < tokens:
+            start = len(mixed)
+            for number, piece in enumerate(pieces or ("",)):
+                mixed += [words[(start + number) % len(words)], piece]
+            ids = self.tokenizer(" ".join(mixed), add_special_tokens=False).input_ids
+        return ids[:tokens]
+
     def corpus(self) -> tuple[str, ...]:
         """Texts in which GUARD looks for what patterns match."""
         found = (

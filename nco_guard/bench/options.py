@@ -69,6 +69,11 @@ class BenchOptions(BaseModel):
         return (1, 64) if self.quick else (1, 8, 64)
 
     @property
+    def generation_batches(self) -> tuple[int, ...]:
+        """Batch sizes of whole generations."""
+        return (1, 8) if self.quick else self.batches
+
+    @property
     def new_tokens(self) -> int:
         """Tokens of a generation."""
         return 16 if self.quick else 64

@@ -7,6 +7,7 @@ vocabulary itself takes is measured apart, for each reader. The first mask is ti
 from __future__ import annotations
 
 import inspect
+import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +32,10 @@ _WALK = 300
 
 
 def set_up(method: Method, constraint: ConstraintSet, world: World, walk: int = 0) -> Samples:
-    """One set-up and the first mask in this process; with `walk`, ours then steps through that much text."""
+    """One set-up and the first mask in this process; with `walk`, then steps through that many tokens of text.
+
+    The text is prose with beginnings of what is forbidden strewn in; tokens that are forbidden are stepped over.
+    """
     _prepare(constraint, method, world)
     with Memory() as memory:
         built = build(method, constraint, world)
@@ -40,12 +44,13 @@ def set_up(method: Method, constraint: ConstraintSet, world: World, walk: int = 
     samples |= {"first_mask_s": [masking], "peak_mib": [memory.peak_mib], "kept_mib": [memory.kept_mib]}
     if built.table_mib is not None:
         samples["tables_mib"] = [built.table_mib]
+    text = world.text_near(_pieces(constraint), walk) if walk else []
     if built.bound is not None:
         samples["tree_s"] = [float(built.bound.stats["tree_seconds"])]
         if walk:
-            samples["step_s"] = _walk(built.guard(), world.text(walk))
+            samples["step_s"] = _walk(built.guard(), text)
     elif walk:
-        samples["step_s"] = _walk_other(built, world.text(walk))
+        samples["step_s"] = _walk_other(built, text)
     return samples
 
 
@@ -54,6 +59,18 @@ def _prepare(constraint: ConstraintSet, method: Method, world: World) -> None:
     _ = constraint.policy if method.kind == "ours" else constraint.plain
     if method.kind == "peer":
         world.view(method.key)
+
+
+def _pieces(constraint: ConstraintSet, count: int = 60) -> list[str]:
+    """Beginnings of forbidden strings, and words over the letters of the generated patterns."""
+    rng = random.Random(2)
+    texts, patterns = constraint.plain
+    found = [
+        text[: rng.randint(2, max(2, len(text) - 1))] for text in rng.sample(texts, min(count, len(texts)))
+    ]
+    if patterns:
+        found += ["".join(rng.choices("wxyz", k=rng.randint(1, 6))) for _ in range(count)]
+    return found
 
 
 def _walk(bound: BoundGuard, ids: Sequence[int]) -> list[float]:

@@ -58,9 +58,9 @@ def throughput_suite(plan: Plan) -> None:
     pairs: tuple[tuple[ModelName, World], ...] = (("shipped", shipped), ("small Llama", plan.world))
     for model, world in pairs:
         for constraint in sets:
-            for batch in options.batches:
+            for batch in options.generation_batches:
                 _measure(plan, model, world, constraint, (batch,), _TOGETHER)
-            _measure(plan, model, world, constraint, options.batches, _ALONE)
+            _measure(plan, model, world, constraint, options.generation_batches, _ALONE)
 
 
 def _measure(
