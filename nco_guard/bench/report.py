@@ -293,6 +293,11 @@ def _scaling(record: Record, suite: str) -> str:
     if not found:
         return ""
     lines = [f"## {SUITES[suite].capitalize()}", ""]  # type: ignore[index]
+    if suite != "vocabularies":
+        lines += [
+            "Steps as above, of one sequence, over prose with beginnings of what is forbidden strewn in.",
+            "",
+        ]
     rows = [
         (
             f"{m.case.size:,}",

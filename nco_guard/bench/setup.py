@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import random
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from nco_guard.bench.constraints import MEASURED, PAPER_PII, SUBSTRINGS, Constra
 from nco_guard.bench.methods import Built, Method, World, build, read_view
 from nco_guard.bench.plan import Plan, Samples, case_of
 from nco_guard.bench.processes import Memory, timed
+from nco_guard.engines.hf import GuardLogitsProcessor
 from nco_guard.errors import UnsupportedError
+from nco_guard.evaluation.baselines import Processor
+from nco_guard.evaluation.peers import PreparedPeer
 from nco_guard.guard import Guard
 from nco_guard.policy import Policy, StringRule
-from nco_guard.session import BoundGuard
 from nco_guard.tokens import PrefixTree, read_vocabulary
 
 __all__ = ["regex_scaling", "revise", "set_up", "setup_suite", "string_scaling", "vocabulary_scaling"]
@@ -47,10 +50,8 @@ def set_up(method: Method, constraint: ConstraintSet, world: World, walk: int = 
     text = world.text_near(_pieces(constraint), walk) if walk else []
     if built.bound is not None:
         samples["tree_s"] = [float(built.bound.stats["tree_seconds"])]
-        if walk:
-            samples["step_s"] = _walk(built.guard(), text)
-    elif walk:
-        samples["step_s"] = _walk_other(built, text)
+    if walk:
+        samples["step_s"] = _walk(built, text)
     return samples
 
 
@@ -73,27 +74,37 @@ def _pieces(constraint: ConstraintSet, count: int = 60) -> list[str]:
     return found
 
 
-def _walk(bound: BoundGuard, ids: Sequence[int]) -> list[float]:
-    """Seconds of each step of one sequence: the forbidden ids, and the transition."""
-    session, seconds = bound.session(), []
+def _walk(built: Built, ids: Sequence[int]) -> list[float]:
+    """Seconds of each step of one sequence, as in the suite `steps`; what is forbidden gives way to another token."""
+    if isinstance(built.prepared, PreparedPeer):
+        return _walk_peer(built.prepared, ids)
+    processor: Processor
+    if built.bound is not None:
+        processor, width = GuardLogitsProcessor(built.bound, in_place=True), built.bound.vocabulary.width
+    else:
+        processor, width = built.other().logits_processor(), built.other().width
+    text, seconds = [ids[0]], []
     for token in ids:
-        forbidden, masking = timed(session.forbidden_ids)
-        if token in forbidden:
-            continue
-        seconds.append(masking + timed(lambda t=token: session.advance(t))[1])  # type: ignore[misc]
+        scores = torch.zeros(1, width)
+        seen = torch.tensor([text])
+        masked, elapsed = timed(lambda seen=seen, scores=scores: processor(seen, scores))  # type: ignore[misc]
+        seconds.append(elapsed)
+        text.append(token if not torch.isneginf(masked[0, token]) else int(masked[0].argmax()))
     return seconds
 
 
-def _walk_other(built: Built, ids: Sequence[int]) -> list[float]:
-    """The same through a logits processor: it advances by the last token and masks in one call."""
-    processor = built.other().logits_processor()
-    scores, seconds = torch.zeros(1, built.other().width), []
-    text = [ids[0]]
+def _walk_peer(prepared: PreparedPeer, ids: Sequence[int]) -> list[float]:
+    matcher, seconds = prepared.matcher(), []
+    last: int | None = None
     for token in ids:
-        masked, elapsed = timed(lambda: processor(torch.tensor([text]), scores))
-        seconds.append(elapsed)
-        text.append(token if not torch.isneginf(masked[0, token]) else int(masked[0].argmax()))
-    return seconds[1:]
+        started = time.perf_counter()
+        if last is not None:
+            prepared.consume(matcher.raw, last)
+        prepared.bits([matcher.raw])
+        seconds.append(time.perf_counter() - started)
+        forbidden = matcher.forbidden()
+        last = token if not forbidden[token] else int(forbidden.argmin())
+    return seconds
 
 
 def _read(world: World, method: str) -> Samples:
@@ -227,7 +238,10 @@ def _revised(world: World, count: int, way: str) -> Samples:
     """
     constraint = strings(count)
     guard = Guard(constraint.policy)
-    _walk(guard.bind(world.tokenizer), world.text(50))
+    session = guard.bind(world.tokenizer).session()
+    for token in world.text(50)[:50]:
+        if token not in session.forbidden_ids():
+            session.advance(token)
     added = StringRule(id="added", strings=("zzqzzq",))
 
     def revised() -> Guard:
@@ -238,8 +252,7 @@ def _revised(world: World, count: int, way: str) -> Samples:
 
     changed, making = timed(revised)
     bound, binding = timed(lambda: changed.bind(world.tokenizer))
-    session = bound.session()
-    _, masking = timed(session.forbidden_ids)
+    _, masking = timed(bound.session().forbidden_ids)
     if changed.verify("zzqzzq").ok:
         raise UnsupportedError("the revised guard does not forbid the new string")
     return {
