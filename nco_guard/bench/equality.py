@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nco_guard.bench.constraints import MEASURED, ConstraintSet, regexes
 from nco_guard.bench.methods import METHODS, Ids, Method, World, allowed_rows, build
 from nco_guard.bench.plan import Plan, case_of
-from nco_guard.bench.processes import isolated
+from nco_guard.bench.processes import Outcome, isolated
 from nco_guard.bench.record import Check
 from nco_guard.errors import ForbiddenTokenError, UnsupportedError
 from nco_guard.evaluation.baselines import Prepared, Stateful
@@ -37,12 +37,12 @@ _SAMPLED = 12
 def equality_suite(plan: Plan) -> None:
     """All constraints, against the definition and all exact methods."""
     options, world = plan.options, plan.world
-    sets = (*MEASURED, regexes(8 if options.quick else 64, options.regexpspace))
+    sets = (*MEASURED, regexes(8, options.regexpspace))
     for constraint in sets:
         plan.say(f"equality: {constraint.name}: the definition")
         seconds = 4.0 if options.quick else 60.0
         checked = isolated(plan.bounds(), against_definition, constraint, world, options.text_steps, seconds)
-        _keep(plan, constraint, "definition", checked.value, checked.reason)
+        _keep(plan, constraint, "definition", checked)
         steps = max(20, options.text_steps // 4)
         rows = isolated(plan.bounds(), allowed_rows, constraint, world, 1, steps)
         exact = [key for key, method in METHODS.items() if method.exact and method.kind != "ours"]
@@ -50,19 +50,19 @@ def equality_suite(plan: Plan) -> None:
             exact.remove("guard-trie")  # patterns are finitely many strings to it
         for method in plan.able("equality", constraint, world, exact):
             if rows.value is None:
-                _keep(plan, constraint, method.key, None, rows.reason)
+                _keep(plan, constraint, method.key, Outcome(rows.status, rows.reason))
                 continue
             plan.say(f"equality: {constraint.name}: {method.title}")
             compared = isolated(plan.bounds(), against_method, method, constraint, world, rows.value)
-            _keep(plan, constraint, method.key, compared.value, compared.reason)
+            _keep(plan, constraint, method.key, compared)
 
 
-def _keep(plan: Plan, constraint: ConstraintSet, against: str, check: Check | None, reason: str) -> None:
-    if check is not None:
-        plan.collector.checks.append(check)
+def _keep(plan: Plan, constraint: ConstraintSet, against: str, outcome: Outcome[Check]) -> None:
+    if outcome.value is not None:
+        plan.collector.checks.append(outcome.value)
         return
     case = case_of("equality", against, constraint, plan.world)
-    plan.collector.add(case, {}, "failed", reason or "not compared")
+    plan.collector.add(case, {}, outcome.status, outcome.reason)
 
 
 def against_definition(constraint: ConstraintSet, world: World, steps: int, seconds: float) -> Check:
