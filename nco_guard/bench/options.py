@@ -56,7 +56,7 @@ class BenchOptions(BaseModel):
     @property
     def repeats(self) -> int:
         """Rounds."""
-        return self.rounds or (2 if self.quick else 5)
+        return self.rounds or (1 if self.quick else 5)
 
     @property
     def text_steps(self) -> int:

@@ -92,7 +92,7 @@ def _measure(
         constraint,
         batches,
         keys,
-        rounds=options.repeats,
+        rounds=options.rounds or max(3, options.repeats),
         new_tokens=options.new_tokens,
     )
 
