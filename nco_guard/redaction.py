@@ -155,7 +155,7 @@ class StreamVerifier:
             with rule.lock:
                 stream = span_stream(rule.searcher, context if rule.rule.context == "prompt" else "")
             self._streams.append((rule, stream))
-        self._watch = SafeEnds(compiled, context)
+        self._watch = SafeEnds(compiled, context=context)
         self._findings: list[Finding] = []
         self._spans: list[Finding] = []  # hard ones, not yet shown as replaced
         self._text = ""  # from `_base` on

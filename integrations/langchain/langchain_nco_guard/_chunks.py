@@ -1,7 +1,7 @@
 """Streams of message chunks that somebody else produced, on their way to the reader.
 
-Text is shown as soon as no match can begin in it any more. Everything else (tool calls, reasoning, metadata) is kept until
-the message is complete, looked at as a whole, and shown in its last chunk.
+Text is shown as soon as no match can begin in it any more. Everything else (tool calls, reasoning, metadata) is
+kept until the message is complete, looked at as a whole, and shown in its last chunk.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, InvalidToolCall, ToolCall, ToolMessage
@@ -257,14 +257,14 @@ class Cleaner:
     def tool_call(self, call: ToolCall) -> ToolCall:
         """A tool call: its arguments; a forbidden name is always refused, there is nothing to call then."""
         self._refuse_value(call["name"])
-        return ToolCall(**{**call, "args": self.json_value(call["args"])})  # type: ignore[typeddict-item]
+        return ToolCall(**{**call, "args": self.json_value(call["args"])})
 
     def invalid_tool_call(self, call: InvalidToolCall) -> InvalidToolCall:
         """One that could not be parsed; its arguments are text that looks like JSON."""
         cleaned = {
             name: self.json_text(part) if isinstance(part, str) else part for name, part in call.items()
         }
-        return InvalidToolCall(**cleaned)  # type: ignore[typeddict-item]
+        return cast("InvalidToolCall", cleaned)
 
     def tool_call_chunk(self, chunk: Any) -> Any:
         """A whole tool call as the chunk of a stream."""

@@ -69,15 +69,19 @@ def joined(guard: Guard, other: Guard) -> Guard:
 def seeing_through_json(guard: Guard) -> Guard:
     r"""A guard that enforces each hard rule on the raw text and on what it reads once JSON escapes are resolved.
 
-    A tool call is written as JSON: `\u0040` in it is an @ to the tool. Ready-made automata cannot be folded; for them the
-    parsed arguments are verified and nothing more.
+    A tool call is written as JSON: `\u0040` in it is an @ to the tool. Ready-made automata cannot be folded; for
+    them the parsed arguments are verified and nothing more.
     """
 
     def doubled() -> Policy:
+        known = {rule.id for rule in guard.policy.rules}
         twins = [
             rule.model_copy(update={"id": rule.id + _JSON_SUFFIX, "json_escapes": True})
             for rule in guard.policy.rules
-            if rule.mode == "hard" and not rule.json_escapes and not isinstance(rule, AutomatonRule)
+            if rule.mode == "hard"
+            and not isinstance(rule, AutomatonRule)
+            and not rule.json_escapes
+            and rule.id + _JSON_SUFFIX not in known
         ]
         return guard.policy.with_rules(*twins) if twins else guard.policy
 

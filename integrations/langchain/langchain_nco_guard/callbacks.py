@@ -30,7 +30,8 @@ class _Run:
 
 
 class NCOGuardAuditHandler(BaseCallbackHandler):
-    """Writes `nco_guard.audit` events for every run of a chat model, an LLM or a tool: `config={"callbacks": [handler]}`.
+    """Writes `nco_guard.audit` events for every run of a chat model, an LLM or a tool: `config={"callbacks":
+    [handler]}`.
 
     Each run is a `run_started`, a `verification` of each text (a tool's: its arguments, then its result) and a
     `run_finished`; its ids are LangChain's. Guarantee: no text enters the log, only names, ids, counts and offsets. It

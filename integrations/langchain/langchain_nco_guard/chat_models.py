@@ -25,12 +25,14 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
 
 from langchain_nco_guard._chat_format import (
+    TOOL_CALL_END,
     TOOL_CALL_START,
     ParsedText,
     ToolCallFilter,
     parse,
     template_messages,
 )
+from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, seeing_through_json, with_policy
 from langchain_nco_guard._text import StopFilter, cut_at_stop
 from nco_guard import Guard
@@ -66,18 +68,19 @@ class _Call:
     limit: int
 
 
-class ChatNCOGuard(BaseChatModel):
+class ChatNCOGuard(TypedErrors, BaseChatModel):
     r"""A chat model that cannot write what its policy forbids.
 
     Guarantee: for every hard rule, no match in the message's text, whatever the prompt, the sampling or the route
-    (invoke, stream, batch and their async twins, in chains and agents); and none in a tool call: not in its raw JSON, not
+    (invoke, stream, batch and their async twins, in chains and agents); and none in a tool call: not in its raw
+    JSON, not
     in any argument once parsed (`\u0040` is an @ there). What cannot be guaranteed raises a typed error; nothing is
     generated unguarded. Streamed text is never taken back.
 
     model: a causal language model of transformers with a chat template, or a path or name for `from_pretrained`.
     tokenizer: its tokenizer; needed unless `model` is a path.
-    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own: `invoke(..., policy=...)`, which
-        replaces this one for that call.
+    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own: `invoke(..., policy=...)`,
+        which replaces this one for that call.
     max_tokens, temperature (0: greedy), top_p, top_k, stop, timeout (seconds): LangChain's standard parameters; what is
         None is left to the model's generation configuration. `max_retries` and `api_key` are taken and have no meaning
         for a model on this machine.
@@ -131,7 +134,7 @@ class ChatNCOGuard(BaseChatModel):
             raise UnsupportedError("model: encoder-decoder models have no chat template; use GuardedPipeline")
         if not getattr(self.tokenizer, "chat_template", None):
             raise UnsupportedError(
-                "tokenizer: it has no chat template, so messages cannot be put to the model; set tokenizer.chat_template"
+                "tokenizer: it has no chat template, so messages cannot be put to the model; set its chat_template"
             )
         self.model_name = self.model_name or str(getattr(self.model.config, "_name_or_path", "") or "local")
         bind_to_model(self.guard, self.model, self.tokenizer)
@@ -209,7 +212,8 @@ class ChatNCOGuard(BaseChatModel):
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Offer tools to the model, through its chat template.
 
-        tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's name: that
+        tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's
+            name: that
             one. A choice is enforced by beginning the answer with the call; its arguments remain the model's.
         Errors: `UnsupportedError` where the chat template has no place for tools, or where the marks of a tool call are
         special tokens, which are not part of the text.
@@ -239,7 +243,8 @@ class ChatNCOGuard(BaseChatModel):
     ) -> Runnable[LanguageModelInput, dict[str, Any] | BaseModel]:
         """Answers as objects of a schema; what cannot be parsed raises, the policy holds in either case.
 
-        method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses the text
+        method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses
+            the text
             of the answer. The schema is asked for and checked, not enforced while decoding; `strict` changes nothing.
         """
         if method != "json_mode" or include_raw:
@@ -290,7 +295,7 @@ class ChatNCOGuard(BaseChatModel):
         if tools and choice not in (None, "auto"):
             by_name = {tool["function"]["name"]: tool["function"] for tool in tools}
             name = choice if choice in by_name else self._likeliest(prompt, [*by_name])
-            prefill = _opening(name) + ', "arguments": ' + _first_argument(by_name[name])
+            prefill = _opening(name) + ', "arguments": ' + _arguments_opening(by_name[name])
         encoded = self._encode(prompt + prefill)
         bound = bind_to_model(guard, self.model, self.tokenizer)
         ids = encoded["input_ids"][0].tolist()
@@ -441,12 +446,12 @@ def _opening(name: str) -> str:
     return f'{TOOL_CALL_START}{{"name": {json.dumps(name)}'
 
 
-def _first_argument(tool: Mapping[str, Any]) -> str:
-    """How the arguments of a tool begin: with the first one that is required."""
+def _arguments_opening(tool: Mapping[str, Any]) -> str:
+    """How the arguments of a tool begin: with the first one that is required. Without any, the call is complete."""
     schema = tool.get("parameters") or {}
     properties = schema.get("properties") or {}
     if not properties:
-        return "{}"
+        return "{}}" + TOOL_CALL_END
     name = next(iter([*(schema.get("required") or ()), *properties]))
     quote = '"' if properties.get(name, {}).get("type") == "string" else ""
     return f"{{{json.dumps(name)}: {quote}"
@@ -469,7 +474,7 @@ def _finish_reason(parsed: ParsedText, stopped: bool, outcome: str) -> str:
 def _chosen(choice: str | bool | dict[str, Any] | None, names: Sequence[str]) -> str | None:
     """A tool choice in one form: None, "none", "any" or a tool's name."""
     if isinstance(choice, dict):
-        choice = choice.get("function", choice).get("name")
+        choice = str(choice.get("function", choice).get("name"))
     if choice is None or choice is False or choice == "auto":
         return None
     if choice is True or choice in ("any", "required"):

@@ -19,6 +19,7 @@ from langchain_huggingface import HuggingFacePipeline
 from pydantic import ConfigDict, field_validator, model_validator
 from transformers import StoppingCriteria
 
+from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, with_policy
 from langchain_nco_guard._text import StopFilter, cut_at_stop
 from nco_guard import Guard
@@ -50,22 +51,22 @@ _FORBIDDEN = {
 }
 
 
-class GuardedPipeline(HuggingFacePipeline):
+class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     """An LLM over a transformers pipeline that cannot write what its policy forbids.
 
-    Guarantee: for every hard rule, no match in any text that comes out of invoke, batch, stream, generate or their async
-    twins, bound, configured or as a fallback. What cannot be guaranteed raises a typed error.
+    Guarantee: for every hard rule, no match in any text that comes out of invoke, batch, stream, generate or their
+    async twins, bound, configured or as a fallback. What cannot be guaranteed raises a typed error.
 
     pipeline: a transformers text-generation pipeline, or an existing `HuggingFacePipeline`. For a model's path:
         `GuardedPipeline.from_model_id(path, guard=...)`.
-    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`, which
-        replaces this one for that call.
+    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`,
+        which replaces this one for that call.
     pipeline_kwargs: options of generation, given with the pipeline's calls (`HuggingFacePipeline` ignores them beside
         `pipeline=`); a call may add its own.
 
     Other than with the base class: the output never contains the prompt; `stop` is honoured on every route, the stop
-    string is left out and the text cut back to where it may end; an error in decoding arrives at once, with its own type;
-    the cache tells policies and options apart; with `num_return_sequences` every sequence is returned.
+    string is left out and the text cut back to where it may end; an error in decoding arrives at once, with its
+    own type; the cache tells policies and options apart; with `num_return_sequences` every sequence is returned.
 
     Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
     Example: `GuardedPipeline.from_model_id("path/to/model", guard=policy).invoke("Dear")`.

@@ -32,9 +32,10 @@ AsyncToolHandler = Callable[[ToolCallRequest], Awaitable["ToolMessage | Command[
 class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     """For `create_agent(..., middleware=[NCOGuardMiddleware(policy)])`.
 
-    Guarantee: for every hard rule, no match in any model's text or tool call, or any tool's result, as the agent's state,
-    its streams ("messages", "updates", "values", `astream_events`) and callbacks show them, sync and async, at any moment
-    of a stream.
+    Guarantee: for every hard rule, no match in any model's text or tool call, or any tool's result, as the agent's
+    state,
+    its streams ("messages", "updates", "values", `astream_events`) and callbacks show them, sync and async, at any
+    moment of a stream.
 
     * A `ChatNCOGuard` is guarded while it writes, by this policy joined to its own.
     * Any other model is verified after it wrote (see `VerifiedChatModel`): its host sees what it wrote. `on_violation`
@@ -42,8 +43,8 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     * Tool results are redacted, or refused with "block", before the model, the state or a callback sees them.
     * With `check_input`, so are the user's messages on their way to the model. The state keeps them as they came.
 
-    Not covered: what a tool streams by a writer of its own, what it does with its arguments elsewhere, and middleware that
-    comes before this one in the list and changes what the model said: put this one first.
+    Not covered: what a tool streams by a writer of its own, what it does with its arguments elsewhere, and
+    middleware that comes before this one in the list and changes what the model said: put this one first.
 
     Errors at construction: `PolicyError` and its kin, also for a replacement that is forbidden itself.
     """

@@ -28,10 +28,11 @@ def to_runnable(guard: GuardSource, **options: Any) -> GuardRunnable:
 class GuardRunnable(RunnableGenerator[Any, Any]):
     """Text, messages, documents or JSON in; the same out, or a report.
 
-    action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts `replacement`
+    action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts
+        `replacement`
         in the place of matches; "verify" gives the verifier's `Report` on the text instead of the text.
-    Guarantee ("raise", "redact"): no match of a hard rule in what it gives out, at any moment of a stream. Text and message
-    chunks stream through, held back exactly as long as a match could still be completed.
+    Guarantee ("raise", "redact"): no match of a hard rule in what it gives out, at any moment of a stream. Text
+    and message chunks stream through, held back exactly as long as a match could still be completed.
 
     Errors: `TypeError` for values that cannot be looked into. Where a model can be guarded itself, do that instead.
     """

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from langchain_nco_guard._chunks import ChunkFilter, as_chunk
 from langchain_nco_guard._cleaning import Cleaner
+from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard
 from nco_guard import Guard
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -26,7 +27,7 @@ RETRY_PROMPT = "Your answer broke the output policy (rules: {rules}). Answer aga
 OnViolation = Literal["block", "redact", "retry"]
 
 
-class VerifiedChatModel(BaseChatModel):
+class VerifiedChatModel(TypedErrors, BaseChatModel):
     """A chat model whose answers are verified after it wrote them: for hosted models, which cannot be guarded.
 
     Guarantee: for every hard rule, no match in the text that comes out, at any moment of a stream, nor in a tool call,
@@ -34,7 +35,8 @@ class VerifiedChatModel(BaseChatModel):
     tracers see this model and never the inner one.
 
     on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at most
-        `max_retries` times with `retry_prompt` added, then blocks. Streams are held back exactly as long as a match could
+        `max_retries` times with `retry_prompt` added, then blocks. Streams are held back exactly as long as a
+        match could
         still be completed; with "retry" until the message is complete. Tool calls appear once they are complete.
     Not passed on: log probabilities, which repeat the text in pieces.
     """
@@ -72,7 +74,7 @@ class VerifiedChatModel(BaseChatModel):
             )
             if name in cls.model_fields and name in type(inner).model_fields
         }
-        return cls(inner=inner, guard=checked, **{**taken, **options})
+        return cls(**{"inner": inner, "guard": checked, **taken, **options})
 
     @property
     def _llm_type(self) -> str:
@@ -110,8 +112,8 @@ class VerifiedChatModel(BaseChatModel):
             bound = bound.bound
         if not isinstance(bound, BaseChatModel):
             raise UnsupportedError(
-                f"{type(self.inner).__name__}.bind_tools returns a {type(bound).__name__}, which cannot be verified from "
-                "here; verify its output with to_runnable(guard)"
+                f"{type(self.inner).__name__}.bind_tools returns a {type(bound).__name__}, which cannot be "
+                "verified from here; verify its output with to_runnable(guard)"
             )
         model = self if bound is self.inner else self.model_copy(update={"inner": bound})
         return model.bind(**arguments)
