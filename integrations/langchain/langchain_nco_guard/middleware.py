@@ -43,8 +43,9 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     * Tool results are redacted, or refused with "block", before the model, the state or a callback sees them.
     * With `check_input`, so are the user's messages on their way to the model. The state keeps them as they came.
 
-    Not covered: what a tool streams by a writer of its own, what it does with its arguments elsewhere, and
-    middleware that comes before this one in the list and changes what the model said: put this one first.
+    Put it last in the list, next to the model: then other middleware may exchange the model or the request, and this one
+    sees what is called. Not covered: what middleware before it adds to an answer, and what a tool streams by a writer of
+    its own.
 
     Errors at construction: `PolicyError` and its kin, also for a replacement that is forbidden itself.
     """

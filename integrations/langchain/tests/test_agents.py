@@ -125,7 +125,10 @@ class Everything(BaseCallbackHandler):
     def _keep(self, *values: Any, **_: Any) -> None:
         self.seen += values
 
-    on_chat_model_start = on_llm_new_token = on_llm_end = on_tool_start = on_tool_end = on_tool_error = _keep
+    def on_chat_model_start(self, serialized: Any, *values: Any, **_: Any) -> None:
+        self.seen += values  # what is left out describes the model: here, all of its script
+
+    on_llm_new_token = on_llm_end = on_tool_start = on_tool_end = on_tool_error = _keep
     on_chain_start = on_chain_end = on_llm_error = on_chain_error = _keep
 
 
