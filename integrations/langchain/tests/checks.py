@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from nco_guard import Policy, verify
+from nco_guard import Policy, Report
+from nco_guard import verify as search
+from nco_guard.compiler import compile_policy
 from nco_guard.redaction import violated_rules
 
-__all__ = ["check_message", "check_stream", "check_text", "texts_in"]
+__all__ = ["check_message", "check_stream", "check_text", "texts_in", "verify"]
+
+# Compiling takes longer than searching short texts.
+compiled = cache(compile_policy)
+
+
+def verify(policy: Policy, text: str) -> Report:
+    return search(compiled(policy), text)
 
 
 def check_text(policy: Policy, text: str) -> str:
@@ -34,7 +44,7 @@ def check_message(policy: Policy, message: BaseMessage) -> BaseMessage:
     assert verify(policy, str(message.content)).ok
     if isinstance(message, AIMessage):
         for call in message.tool_calls:
-            assert violated_rules(policy, call["args"]) == ()
+            assert violated_rules(compiled(policy), call["args"]) == ()
         for invalid in message.invalid_tool_calls:
             assert verify(policy, invalid["args"] or "").ok
     assert verify(policy, json.dumps(message.additional_kwargs, default=str)).ok

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from checks import check_message, check_stream, texts_in
+from checks import check_message, check_stream, texts_in, verify
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, PIIMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from langchain_nco_guard import ChatNCOGuard, NCOGuardMiddleware, VerifiedChatModel
 from langchain_nco_guard.testing import ScriptedChatModel
-from nco_guard import Guard, Policy, StringRule, verify
+from nco_guard import Guard, Policy, StringRule
 from nco_guard.demo import SYSTEM_PROMPT
 from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from checks import check_message, check_stream, check_text
+from checks import check_message, check_stream, check_text, verify
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
@@ -19,7 +19,7 @@ from langchain_nco_guard._guards import joined, seeing_through_json
 from pydantic import BaseModel
 from transformers import LogitsProcessor
 
-from nco_guard import Guard, Policy, RegexRule, StringRule, verify
+from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT, TOOLS, model_path
 from nco_guard.errors import UnsupportedError, ViolationError
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from checks import check_stream, check_text
+from checks import check_stream, check_text, verify
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import set_llm_cache
 from langchain_core.language_models import FakeListLLM
@@ -19,7 +19,7 @@ from langchain_huggingface import HuggingFacePipeline
 from langchain_nco_guard import GuardedPipeline
 from langchain_nco_guard._guards import bind_to_model
 
-from nco_guard import Guard, Policy, RegexRule, StringRule, verify
+from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.demo import chat, model_path
 from nco_guard.errors import DeadEndError, PolicyError, TokenizerError, UnsupportedError

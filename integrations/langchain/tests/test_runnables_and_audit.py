@@ -131,7 +131,7 @@ async def test_runs_tools_and_verifications_are_recorded_without_text(policy: Po
     written = path.read_text()
     for secret in ("john", "maria", "312", "Write", "Maria", "hi there"):
         assert secret not in written
-    events = list(read_events(path))
+    events = read_events(path).events
     started = [event for event in events if event.kind == "run_started"]
     assert [event.model_id.startswith("tool:") for event in started] == [False, True, False] * 3
     assert {event.policy_digest for event in started} == {policy.digest}
@@ -154,9 +154,9 @@ def test_errors_are_recorded_by_type_and_a_failing_sink_is_not_swallowed(policy:
     sink = MemorySink()
     handler = NCOGuardAuditHandler(policy, sink)
     broken = GenericFakeChatModel(messages=iter([]))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(StopIteration):
         broken.invoke("x", {"callbacks": [handler]})
-    assert sink.events[-1].error in ("RuntimeError", "StopIteration")
+    assert sink.events[-1].error == "StopIteration"
 
     def full(event: Event) -> None:
         raise OSError("disk full")
