@@ -74,7 +74,8 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             )
             if name in cls.model_fields and name in type(inner).model_fields
         }
-        return cls(**{"inner": inner, "guard": checked, **taken, **options})
+        fields: dict[str, Any] = {"inner": inner, "guard": checked, **taken, **options}
+        return cls(**fields)
 
     @property
     def _llm_type(self) -> str:
