@@ -438,7 +438,7 @@ class Whole(ScriptedChatModel):
 
 
 def test_arguments_in_content_blocks_are_checked_and_media_left_alone(policy: Policy) -> None:
-    digits = Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{9}"),))
+    digits = Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{9,}"),))
     blocks = [
         {"type": "tool_use", "id": "1", "name": "lookup_customer", "input": {"card": 4111111111111111}},
         {"type": "image", "base64": "123456789"},
