@@ -7,6 +7,7 @@ policy that compiles is a policy that can be enforced.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -68,12 +69,14 @@ class CompiledRule:
     """One rule, read and checked.
 
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
-    ready-made automaton. Both are about the text as `fold` folds it.
+    ready-made automaton. Both are about the text as `fold` folds it. `lock` is to be held while `searcher` is stepped:
+    its states are found lazily.
     """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.id = rule.id
+        self.lock = threading.RLock()
         self.node: syntax.Node | None = None
         self.stop_node: syntax.Node | None = None
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
