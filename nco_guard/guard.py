@@ -68,3 +68,137 @@ class Guard:
         """The compiled policy, as `verify` and `redaction` take it."""
         return self._compiled
 
+    def with_policy(self, policy: Policy) -> Guard:
+        """A guard for another policy with the same audit sink; its bindings are its own."""
+        return Guard(policy, audit=self._audit)
+
+    def __repr__(self) -> str:
+        return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)}, digest={self.policy.digest[:12]!r})"
+
+    def bind(
+        self,
+        tokenizer: Any,
+        vocab_width: int | None = None,
+        skip_special_tokens: bool = True,
+        eos_token_ids: Iterable[int] | None = None,
+    ) -> BoundGuard:
+        """The guard seen through a tokenizer: immutable, shareable, kept for the next call with the same arguments.
+
+        `vocab_width`: columns of the model's logits, where they are more than the tokenizer has tokens.
+        `skip_special_tokens`: how the text will be decoded. `eos_token_ids`: further ids that end the text, e.g. those
+        of the model's generation configuration.
+
+        Cost: reading the vocabulary once per tokenizer, then some milliseconds per rule. Errors: `TokenizerError`.
+        """
+        eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
+        # Tokens can be added to a tokenizer after it was bound; its length shows that.
+        size = (
+            len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", int)()
+        )
+        # So can what decode() does to a finished text be switched.
+        cleanup = tuple(bool(getattr(tokenizer, name, False)) for name in _CLEANUP_SETTINGS)
+        key = (id(tokenizer), size, cleanup, vocab_width, skip_special_tokens, eos)
+        with self._lock:
+            bound = self._bound.get(key)
+            if bound is None:
+                vocabulary = read_vocabulary(
+                    tokenizer,
+                    vocab_width=vocab_width,
+                    skip_special_tokens=skip_special_tokens,
+                    eos_token_ids=eos,
+                )
+                bound = self._bound[key] = BoundGuard(self._compiled, vocabulary)
+                # An id may be used again once its object is gone.
+                weakref.finalize(tokenizer, self._bound.pop, key, None)
+        return bound
+
+    def verify(self, text: str, *, context: str = "") -> Report:
+        """All matches in a finished text, found without the masks. See `nco_guard.verify`."""
+        return verify(self._compiled, text, context=context)
+
+    def redact(self, text: str, *, replacement: Replacement = REDACTED, context: str = "") -> Redaction:
+        """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`."""
+        return redact(self._compiled, text, replacement=replacement, context=context)
+
+    def stream_verifier(
+        self,
+        *,
+        action: Action = "redact",
+        replacement: Replacement = REDACTED,
+        context: str = "",
+        where: str = "text",
+    ) -> StreamVerifier:
+        """For text that somebody else streams: takes pieces, gives back what may be shown. See `StreamVerifier`."""
+        return StreamVerifier(
+            self._compiled, action=action, replacement=replacement, context=context, where=where
+        )
+
+    # -- transformers ------------------------------------------------------------------------------------------
+
+    def logits_processor(self, tokenizer: Any, **options: Any) -> hf.GuardLogitsProcessor:
+        """A processor for `model.generate(..., logits_processor=[...])`.
+
+        It cannot know how generation will be cut short: pass `max_new_tokens` or `max_length` as given to `generate`,
+        or use `Guard.generate`, which takes care of every end. Other options: those of `bind` and of
+        `engines.hf.GuardLogitsProcessor`.
+        """
+        binding = {
+            k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options
+        }
+        bound = self.bind(tokenizer, **binding)
+        processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
+        return processor
+
+    def generate(self, model: Any, tokenizer: Any, prompts: Any, **options: Any) -> hf.GenerationResult:
+        """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`."""
+        result: hf.GenerationResult = _hf().generate(self, model, tokenizer, prompts, **options)
+        return result
+
+    def stream(self, model: Any, tokenizer: Any, prompt: Any, **options: Any) -> Iterator[str]:
+        """The same for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`."""
+        pieces: Iterator[str] = _hf().stream(self, model, tokenizer, prompt, **options)
+        return pieces
+
+    def wrap(self, pipe: Any) -> hf.GuardedPipeline:
+        """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`."""
+        guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
+        return guarded
+
+    def recorder(
+        self,
+        bound: BoundGuard,
+        sequences: int,
+        model_id: str | None = None,
+        *,
+        parent_id: str | None = None,
+    ) -> RunRecorder | None:
+        """A recorder for one run of an engine, its start recorded; None without an audit sink.
+
+        `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
+        """
+        if self._audit is None:
+            return None
+        recorder = RunRecorder(self._audit, parent_id=parent_id)
+        recorder.started(
+            policy_name=self.policy.name,
+            policy_digest=self.policy.digest,
+            rule_ids=[rule.id for rule in self.policy.rules],
+            sequences=sequences,
+            tokenizer_digest=bound.vocabulary.digest,
+            model_id=model_id,
+            decode_view=DecodeView(
+                skip_special_tokens=bound.vocabulary.skip_special_tokens,
+                covered_ends=("eos", "max_length", "stop_strings", "stopping_criteria"),
+            ),
+        )
+        return recorder
+
+
+def _hf() -> Any:
+    try:
+        from nco_guard.engines import hf
+    except ImportError as error:
+        if error.name in ("torch", "transformers"):
+            raise MissingExtraError("generation with transformers", "hf") from error
+        raise
+    return hf

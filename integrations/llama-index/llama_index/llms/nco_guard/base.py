@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,10 +31,10 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
-
 from llama_index.llms.nco_guard.decoding import Call, Reply, StopAtIds
 from llama_index.llms.nco_guard.messages import plain_messages, render, writes_calls
 from llama_index.llms.nco_guard.options import check_generation_options, forced_tool, stop_strings
+
 from nco_guard import BoundGuard, Guard, Policy
 from nco_guard.audit import Sink
 from nco_guard.engines.hf.options import Settings
@@ -56,9 +56,9 @@ class NCOGuardLLM(FunctionCallingLLM):
     Guarantee: no text of a reply matches a hard rule of the policy: not a completion, not a message, not one chunk of a
     stream nor all of them joined, not a string or number in a tool call's arguments. Tokens are masked while the model
     writes; see `nco_guard.engines.hf.generate` for what exactly. What cannot be guaranteed is refused by a typed error,
-    at construction where it can be known then, and before anything is generated otherwise. Errors of a generation arrive
-    where its text was to arrive, at once. What goes *into* the model (prompts, retrieved text, results of tools) is not
-    touched; see `NCOGuardPostprocessor`.
+    at construction where it can be known then, and before anything is generated otherwise. Errors of a generation
+    arrive at once, where its text was to arrive. What goes *into* the model (prompts, retrieved text, results of tools)
+    is not touched; see `NCOGuardPostprocessor`.
 
     model: a causal language model of transformers, or the path of one. tokenizer: its tokenizer; needed with a model
         object.
@@ -134,7 +134,10 @@ class NCOGuardLLM(FunctionCallingLLM):
         super().__init__(
             model_name=model_name or str(getattr(model, "name_or_path", "") or type(model).__name__),
             context_window=_context_window(model, context_window),
-            max_new_tokens=max_new_tokens or named or getattr(model.generation_config, "max_new_tokens", None) or 256,
+            max_new_tokens=max_new_tokens
+            or named
+            or getattr(model.generation_config, "max_new_tokens", None)
+            or 256,
             is_chat_model=templated if is_chat_model is None else is_chat_model,
             generate_kwargs=generate,
             policy_name=guard.policy.name,
@@ -160,10 +163,13 @@ class NCOGuardLLM(FunctionCallingLLM):
         """
         if llm.class_name() != "HuggingFace_LLM" or not hasattr(llm, "_model"):
             raise UnsupportedError(
-                f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; what another LLM writes can be "
-                f"verified (NCOGuardOutputParser, NCOGuardAuditHandler)"
+                f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; what another LLM writes can "
+                f"be verified (NCOGuardOutputParser, NCOGuardAuditHandler)"
             )
-        if hasattr(type(llm.messages_to_prompt), "__func__") or getattr(llm.messages_to_prompt, "__self__", None) is llm:
+        if (
+            hasattr(type(llm.messages_to_prompt), "__func__")
+            or getattr(llm.messages_to_prompt, "__self__", None) is llm
+        ):
             own_messages = None  # the template of its tokenizer, which is ours too
         else:
             own_messages = llm.messages_to_prompt
@@ -205,7 +211,9 @@ class NCOGuardLLM(FunctionCallingLLM):
         return self.model_copy(update={"generate_kwargs": copy.copy(self.generate_kwargs)})
 
     def __reduce__(self) -> Any:
-        raise TypeError("NCOGuardLLM cannot be pickled: build it anew from model and policy where it is needed")
+        raise TypeError(
+            "NCOGuardLLM cannot be pickled: build it anew from model and policy where it is needed"
+        )
 
     @classmethod
     def class_name(cls) -> str:
@@ -224,7 +232,9 @@ class NCOGuardLLM(FunctionCallingLLM):
             context_window=self.context_window,
             num_output=self.max_new_tokens,
             is_chat_model=self.is_chat_model,
-            is_function_calling_model=self._marks is not None and self.is_chat_model and not self._custom_messages,
+            is_function_calling_model=self._marks is not None
+            and self.is_chat_model
+            and not self._custom_messages,
             model_name=self.model_name,
         )
 
@@ -320,8 +330,9 @@ class NCOGuardLLM(FunctionCallingLLM):
     ) -> dict[str, Any]:
         messages = list(chat_history or [])
         if user_msg is not None:
-            given = isinstance(user_msg, ChatMessage)
-            messages.append(user_msg if given else ChatMessage(role=MessageRole.USER, content=user_msg))
+            if not isinstance(user_msg, ChatMessage):
+                user_msg = ChatMessage(role=MessageRole.USER, content=user_msg)
+            messages.append(user_msg)
         return {
             "messages": messages,
             "tools": [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools],
@@ -415,7 +426,9 @@ class NCOGuardLLM(FunctionCallingLLM):
         stop = stop_strings(options.pop("stop", None))
         check_generation_options(self._model, options)
         if streams and Settings(self._model, options).beams > 1:
-            raise UnsupportedError("num_beams: beam search has no text to show before it ends; call without streaming")
+            raise UnsupportedError(
+                "num_beams: beam search has no text to show before it ends; call without streaming"
+            )
         inputs = self._tokenizer(prompt, return_tensors="pt", add_special_tokens=special)
         inputs = {
             key: value.to(self._model.device)
@@ -481,7 +494,10 @@ class _Request:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+                    "function": {
+                        "name": call.name,
+                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                    },
                 }
                 for call in reply.calls
             ]
@@ -542,13 +558,17 @@ def _guard_of(policy: Policy | Guard, audit: Sink | None) -> Guard:
         return policy
     if not isinstance(policy, Policy):
         raise TypeError(
-            f"policy must be a Policy or a Guard, got {type(policy).__name__}; see Policy.from_file, Policy.from_presets"
+            f"policy must be a Policy or a Guard, got {type(policy).__name__}; see Policy.from_file and "
+            f"Policy.from_presets"
         )
     return Guard(policy, audit=audit)
 
 
 def _load(
-    model: Any, tokenizer: Any, model_kwargs: Mapping[str, Any] | None, tokenizer_kwargs: Mapping[str, Any] | None
+    model: Any,
+    tokenizer: Any,
+    model_kwargs: Mapping[str, Any] | None,
+    tokenizer_kwargs: Mapping[str, Any] | None,
 ) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -570,15 +590,19 @@ def _load(
 def _refuse_model(model: Any) -> None:
     if isinstance(model, LLM):
         raise UnsupportedError(
-            f"{type(model).__name__} is an LLM of LlamaIndex: use NCOGuardLLM.from_huggingface_llm for a HuggingFaceLLM; "
-            f"others write their text elsewhere, where it can only be verified"
+            f"{type(model).__name__} is an LLM of LlamaIndex: use NCOGuardLLM.from_huggingface_llm for a "
+            f"HuggingFaceLLM; others write their text elsewhere, where it can only be verified"
         )
-    if not (hasattr(model, "generate") and hasattr(model, "get_output_embeddings") and hasattr(model, "config")):
+    if not (
+        hasattr(model, "generate") and hasattr(model, "get_output_embeddings") and hasattr(model, "config")
+    ):
         raise UnsupportedError(f"{type(model).__name__} is no language model of transformers")
     if getattr(model.config, "is_encoder_decoder", False):
         raise UnsupportedError("encoder-decoder models are not supported here; use nco_guard.Guard.generate")
     if not model.can_generate():
-        raise UnsupportedError(f"{type(model).__name__} does not generate text; load it by AutoModelForCausalLM")
+        raise UnsupportedError(
+            f"{type(model).__name__} does not generate text; load it by AutoModelForCausalLM"
+        )
 
 
 def _context_window(model: Any, wanted: int | None) -> int:

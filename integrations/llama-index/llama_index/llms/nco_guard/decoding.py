@@ -129,7 +129,8 @@ class Call:
             prompt = self.inputs["input_ids"][0].tolist()
             context = self.bound.vocabulary.continuation_of(prompt, [])[0]
         return ReplyReader(
-            lambda text: self.guard.verify(text, context=context).ok,
+            self.guard.compiled,
+            context=context,
             stop=self.stop,
             marks=self.marks,
             begun=self.begun,
@@ -201,4 +202,5 @@ class StopAtIds(StoppingCriteria):  # type: ignore[misc]
         self._ids = sorted(set(ids))
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        """int64 [rows, length] -> bool [rows]."""
         return torch.isin(input_ids[:, -1], torch.tensor(self._ids, device=input_ids.device))

@@ -94,6 +94,7 @@ def writes_calls(tokenizer: Any, marks: tuple[str, str]) -> bool:
     if "probe_tool" not in offered or not all(mark in called for mark in marks):
         return False
     shown = tokenizer.decode(
-        tokenizer(f"{marks[0]}{{}}{marks[1]}", add_special_tokens=False)["input_ids"], skip_special_tokens=True
+        tokenizer(f"{marks[0]}{{}}{marks[1]}", add_special_tokens=False)["input_ids"],
+        skip_special_tokens=True,
     )
     return all(mark in shown for mark in marks)

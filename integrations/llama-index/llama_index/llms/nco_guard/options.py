@@ -13,7 +13,13 @@ from nco_guard.errors import UnsupportedError
 __all__ = ["check_generation_options", "forced_tool", "stop_strings"]
 
 _OBJECTS = frozenset(
-    {"assistant_model", "generation_config", "logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria"}
+    {
+        "assistant_model",
+        "generation_config",
+        "logits_processor",
+        "prefix_allowed_tokens_fn",
+        "stopping_criteria",
+    }
 )
 _KNOWN = _OBJECTS | {name for name in vars(GenerationConfig()) if not name.startswith("_")} - {
     "stop_strings",
@@ -38,7 +44,9 @@ def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
                 f"{name}: not an option of this LLM, and nothing is ignored; {_HINTS.get(name, 'leave it out')}"
             )
     if (options.get("num_return_sequences") or 1) > 1:
-        raise UnsupportedError("num_return_sequences: a reply is one text; use nco_guard.Guard.generate for several")
+        raise UnsupportedError(
+            "num_return_sequences: a reply is one text; use nco_guard.Guard.generate for several"
+        )
     Settings(model, options).refuse_unsupported()
 
 

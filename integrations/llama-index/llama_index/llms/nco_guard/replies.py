@@ -1,20 +1,24 @@
 """From guarded text, piece by piece, to what may be shown: content and finished tool calls.
 
-The engine guarantees the text as the model wrote it. Whatever is cut out of it (a stop string, a tool call) leaves another
-text, which is checked here before anybody sees it. Cost: linear in the text; a check only where something was cut.
+The engine guarantees the text as the model wrote it. Whatever is cut out of it (a stop string, a tool call) leaves
+another text, which is checked here before anybody sees it. Cost: linear in the text; a check only where something was
+cut.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from nco_guard.errors import GenerationError
+from nco_guard.compiler import CompiledPolicy
+from nco_guard.errors import ViolationError
+from nco_guard.redaction import violated_rules
+from nco_guard.verify import verify
 
-__all__ = ["ReplyReader", "ToolCall", "leaves", "parse_call"]
+__all__ = ["ReplyReader", "ToolCall", "parse_call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +33,29 @@ class ToolCall:
 class ReplyReader:
     """Reads the text of one reply as it grows.
 
-    check: whether a text holds no match of a hard rule.
+    policy, context: what no text shown may match; `context` is the prompt, for rules that read it.
     stop: strings before which the reply ends; they are no part of it.
     marks: what a tool call begins and ends with, or None where the text is nothing but text.
     begun: the beginning of a tool call that the prompt ends with; it is no part of the guarded text.
     single_call: only the first call counts.
 
-    Guarantee: `content` passes `check` after every `feed`, and so does every string and number in the arguments of
-    `calls`. Content is what stands before the first call. Raises `GenerationError` for a call whose arguments, once
-    parsed, hold a match (JSON escapes can hide one from rules without `json_escapes`).
+    Guarantee: after every `feed`, `content` holds no match of a hard rule, nor does any string, key or number in
+    `calls`. Content is what stands before the first call. Raises `ViolationError` for a call that holds a match once it
+    is parsed: JSON escapes can hide one from rules without `json_escapes`; with it, such a call cannot be written.
     """
 
     def __init__(
         self,
-        check: Callable[[str], bool],
+        policy: CompiledPolicy,
         *,
+        context: str = "",
         stop: Sequence[str] = (),
         marks: tuple[str, str] | None = None,
         begun: str = "",
         single_call: bool = False,
     ) -> None:
-        self._check = check
+        self._policy = policy
+        self._context = context
         self._stop = tuple(stop)
         self._marks = marks
         self._text = self._begun = begun
@@ -105,11 +111,9 @@ class ReplyReader:
             self._next = end + len(closing) if end >= 0 else len(self._text)
             if call is None:
                 continue
-            if not all(map(self._check, leaves([call.name, call.arguments]))):
-                raise GenerationError(
-                    "a tool call's arguments match a hard rule once their JSON escapes are read; nothing of the call is "
-                    "returned. Give the rule json_escapes=True to have this enforced while the call is written"
-                )
+            broken = violated_rules(self._policy, call.arguments) or violated_rules(self._policy, call.name)
+            if broken:
+                raise ViolationError(broken, "tool call, its JSON escapes read")
             if self._limit is None:
                 self._limit = start
             if not (self._single and self._calls):
@@ -132,6 +136,9 @@ class ReplyReader:
             # The text may not end where it was cut: back to where it may.
             ends = range(target - 1, self._shown, -1)
             self._shown = next((end for end in ends if self._check(self._text[:end])), self._shown)
+
+    def _check(self, text: str) -> bool:
+        return verify(self._policy, text, context=self._context).ok
 
     def _held(self) -> int:
         """How much of the text's end could be the beginning of a mark or of a stop string."""
@@ -159,18 +166,3 @@ def parse_call(body: str) -> ToolCall | None:
     if not isinstance(arguments, dict) or not isinstance(data.get("name"), str):
         return None
     return ToolCall(f"call_{uuid4().hex[:12]}", data["name"], arguments)
-
-
-def leaves(value: Any) -> Iterator[str]:
-    """All strings and numbers in JSON data, keys included, as text."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield str(key)
-            yield from leaves(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from leaves(item)
-    elif isinstance(value, str):
-        yield value
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
