@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.base.llms.generic_utils import messages_to_prompt as generic_messages_to_prompt
@@ -20,10 +15,8 @@ from llama_index.core.base.llms.types import (
     CompletionResponse,
     CompletionResponseAsyncGen,
     CompletionResponseGen,
-    ContentBlock,
     LLMMetadata,
     MessageRole,
-    TextBlock,
     ToolCallBlock,
 )
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
@@ -31,14 +24,16 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
-from llama_index.llms.nco_guard.decoding import Call, Reply, StopAtIds
+from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.messages import plain_messages, render, writes_calls
+from llama_index.llms.nco_guard.models import Guards, context_window_of, guard_of, load
 from llama_index.llms.nco_guard.options import check_generation_options, forced_tool, stop_strings
+from llama_index.llms.nco_guard.responses import Request
 
 from nco_guard import BoundGuard, Guard, Policy
 from nco_guard.audit import Sink
 from nco_guard.engines.hf.options import Settings
-from nco_guard.errors import GenerationError, TokenizerError, UnsupportedError
+from nco_guard.errors import GenerationError, UnsupportedError
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -46,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NCOGuardLLM"]
 
-_KEPT_GUARDS = 16
 _DEFAULT_MARKS = ("<tool_call>", "</tool_call>")
 
 
@@ -98,7 +92,7 @@ class NCOGuardLLM(FunctionCallingLLM):
     _stopping_ids: tuple[int, ...] = PrivateAttr(default=())
     _drop_inputs: frozenset[str] = PrivateAttr(default=frozenset())
     _marks: tuple[str, str] | None = PrivateAttr(default=None)
-    _guards: _Guards = PrivateAttr()
+    _guards: Guards = PrivateAttr()
 
     def __init__(
         self,
@@ -118,11 +112,10 @@ class NCOGuardLLM(FunctionCallingLLM):
         tokenizer_kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        guard = _guard_of(policy, audit)
+        guard = guard_of(policy, audit)
         if unknown := sorted(set(options) - set(LLM.model_fields)):
             raise UnsupportedError(f"{', '.join(unknown)}: not an option of NCOGuardLLM; leave it out")
-        model, tokenizer = _load(model, tokenizer, model_kwargs, tokenizer_kwargs)
-        _refuse_model(model)
+        model, tokenizer = load(model, tokenizer, model_kwargs, tokenizer_kwargs)
         generate = dict(generate_kwargs or {})
         named = generate.pop("max_new_tokens", None)
         check_generation_options(model, generate)
@@ -133,7 +126,7 @@ class NCOGuardLLM(FunctionCallingLLM):
             )
         super().__init__(
             model_name=model_name or str(getattr(model, "name_or_path", "") or type(model).__name__),
-            context_window=_context_window(model, context_window),
+            context_window=context_window_of(model, context_window),
             max_new_tokens=max_new_tokens
             or named
             or getattr(model.generation_config, "max_new_tokens", None)
@@ -145,7 +138,7 @@ class NCOGuardLLM(FunctionCallingLLM):
             **{name: value for name, value in options.items() if value is not None},
         )
         self._model, self._tokenizer, self._guard = model, tokenizer, guard
-        self._guards = _Guards(guard)
+        self._guards = Guards(guard)
         self._stopping_ids = tuple(stopping_ids)
         if templated and tool_call_marks is not None and writes_calls(tokenizer, tool_call_marks):
             self._marks = tool_call_marks
@@ -174,7 +167,7 @@ class NCOGuardLLM(FunctionCallingLLM):
         else:
             own_messages = llm.messages_to_prompt
         given: dict[str, Any] = {
-            "context_window": min(llm.context_window, _context_window(llm._model, None)),
+            "context_window": min(llm.context_window, context_window_of(llm._model, None)),
             "max_new_tokens": llm.max_new_tokens,
             "generate_kwargs": llm.generate_kwargs,
             "stopping_ids": llm.stopping_ids,
@@ -202,7 +195,7 @@ class NCOGuardLLM(FunctionCallingLLM):
         other = self.model_copy(
             update={"policy_name": guard.policy.name, "policy_digest": guard.policy.digest}
         )
-        other._guard, other._guards = guard, _Guards(guard)
+        other._guard, other._guards = guard, Guards(guard)
         other._bind(guard, self.generate_kwargs)
         return other
 
@@ -365,7 +358,7 @@ class NCOGuardLLM(FunctionCallingLLM):
 
     def _completion(
         self, prompt: str, formatted: bool, kwargs: Mapping[str, Any], streams: bool = False
-    ) -> _Request:
+    ) -> Request:
         special = True
         if not formatted:
             if self.query_wrapper_prompt is not None:
@@ -382,7 +375,7 @@ class NCOGuardLLM(FunctionCallingLLM):
 
     def _chat(
         self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], streams: bool = False
-    ) -> _Request:
+    ) -> Request:
         options = dict(kwargs)
         tools: list[dict[str, Any]] = list(options.pop("tools", None) or [])
         choice = options.pop("tool_choice", None)
@@ -420,7 +413,7 @@ class NCOGuardLLM(FunctionCallingLLM):
 
     def _request(
         self, prompt: str, special: bool, kwargs: Mapping[str, Any], *, streams: bool, **reading: Any
-    ) -> _Request:
+    ) -> Request:
         options = {**self.generate_kwargs, **kwargs}
         guard = self._guards.of(options.pop("policy", None))
         stop = stop_strings(options.pop("stop", None))
@@ -458,157 +451,10 @@ class NCOGuardLLM(FunctionCallingLLM):
             parent_id=active_span_id.get(),
             **reading,
         )
-        return _Request(call)
+        return Request(call)
 
     def _bind(self, guard: Guard, options: Mapping[str, Any]) -> BoundGuard:
         weight = getattr(self._model.get_output_embeddings(), "weight", None)
         width = self._model.config.get_text_config().vocab_size if weight is None else weight.shape[0]
         ends = sorted(Settings(self._model, options).eos_token_ids)
         return guard.bind(self._tokenizer, vocab_width=int(width), eos_token_ids=ends)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One call, and how its replies look in LlamaIndex."""
-
-    call: Call
-
-    def completion(self, reply: Reply) -> CompletionResponse:
-        raw = self._raw(reply)
-        return CompletionResponse(
-            text=reply.content, delta=reply.delta, raw=raw, additional_kwargs=self._numbers(reply)
-        )
-
-    def message(self, reply: Reply) -> ChatResponse:
-        blocks: list[ContentBlock] = []
-        if reply.content or not reply.calls:
-            blocks.append(TextBlock(text=reply.content))
-        blocks += [
-            ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments)
-            for call in reply.calls
-        ]
-        extra: dict[str, Any] = {}
-        if reply.calls:
-            # LlamaIndex's structured programs look for calls here.
-            extra["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {
-                        "name": call.name,
-                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
-                    },
-                }
-                for call in reply.calls
-            ]
-        return ChatResponse(
-            message=ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra),
-            delta=reply.delta,
-            raw=self._raw(reply),
-            additional_kwargs=self._numbers(reply),
-        )
-
-    def _raw(self, reply: Reply) -> dict[str, Any]:
-        raw: dict[str, Any] = {"policy_digest": self.call.guard.policy.digest, "outcome": reply.outcome}
-        if reply.usage is not None:
-            raw["usage"] = self._numbers(reply)
-        return raw
-
-    @staticmethod
-    def _numbers(reply: Reply) -> dict[str, Any]:
-        if reply.usage is None:
-            return {}
-        prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-        }
-
-
-class _Guards:
-    """The guard of an LLM, and those of policies given with calls, the last few of them kept."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._others: OrderedDict[str, Guard] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, policy: Policy | Guard | None) -> Guard:
-        if policy is None:
-            return self._guard
-        if isinstance(policy, Guard):
-            return policy
-        if not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy or a Guard, got {type(policy).__name__}")
-        if policy.digest == self._guard.policy.digest:
-            return self._guard
-        with self._lock:
-            guard = self._others.pop(policy.digest, None) or self._guard.with_policy(policy)
-            self._others[policy.digest] = guard
-            while len(self._others) > _KEPT_GUARDS:
-                self._others.popitem(last=False)
-        return guard
-
-
-def _guard_of(policy: Policy | Guard, audit: Sink | None) -> Guard:
-    if isinstance(policy, Guard):
-        if audit is not None:
-            raise UnsupportedError("audit: a Guard brings its own; give it Guard(policy, audit=...)")
-        return policy
-    if not isinstance(policy, Policy):
-        raise TypeError(
-            f"policy must be a Policy or a Guard, got {type(policy).__name__}; see Policy.from_file and "
-            f"Policy.from_presets"
-        )
-    return Guard(policy, audit=audit)
-
-
-def _load(
-    model: Any,
-    tokenizer: Any,
-    model_kwargs: Mapping[str, Any] | None,
-    tokenizer_kwargs: Mapping[str, Any] | None,
-) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    if tokenizer is None and not isinstance(model, str | os.PathLike):
-        raise TokenizerError("give the model's tokenizer too: NCOGuardLLM(model, tokenizer, policy=...)")
-    for name, given, used in (
-        ("model_kwargs", model_kwargs, isinstance(model, str | os.PathLike)),
-        ("tokenizer_kwargs", tokenizer_kwargs, tokenizer is None or isinstance(tokenizer, str | os.PathLike)),
-    ):
-        if given and not used:
-            raise UnsupportedError(f"{name}: they are for loading from a path, and an object is given")
-    if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer or model, **(tokenizer_kwargs or {}))
-    if isinstance(model, str | os.PathLike):
-        model = AutoModelForCausalLM.from_pretrained(model, **(model_kwargs or {}))
-    return model, tokenizer
-
-
-def _refuse_model(model: Any) -> None:
-    if isinstance(model, LLM):
-        raise UnsupportedError(
-            f"{type(model).__name__} is an LLM of LlamaIndex: use NCOGuardLLM.from_huggingface_llm for a "
-            f"HuggingFaceLLM; others write their text elsewhere, where it can only be verified"
-        )
-    if not (
-        hasattr(model, "generate") and hasattr(model, "get_output_embeddings") and hasattr(model, "config")
-    ):
-        raise UnsupportedError(f"{type(model).__name__} is no language model of transformers")
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedError("encoder-decoder models are not supported here; use nco_guard.Guard.generate")
-    if not model.can_generate():
-        raise UnsupportedError(
-            f"{type(model).__name__} does not generate text; load it by AutoModelForCausalLM"
-        )
-
-
-def _context_window(model: Any, wanted: int | None) -> int:
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if positions is None:
-        return wanted or 4096
-    if wanted is not None and wanted > positions:
-        raise UnsupportedError(f"context_window: {wanted} is more than the model's {positions} positions")
-    return int(wanted or positions)
