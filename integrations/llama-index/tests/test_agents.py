@@ -22,9 +22,8 @@ from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Wor
 from llama_index.llms.nco_guard import NCOGuardLLM
 from pydantic import BaseModel
 
-from nco_guard import Policy, RegexRule, StringRule, demo
+from nco_guard import Policy, StringRule, demo
 from nco_guard.errors import GenerationError, UnsupportedError, ViolationError
-from nco_guard.testing import biased_model, tiny_tokenizer
 
 pytestmark = pytest.mark.anyio
 Keeps = Any
@@ -91,8 +90,8 @@ async def test_a_first_tool_can_be_demanded(
 ) -> None:
     agent = FunctionAgent(tools=tools, llm=llm, initial_tool_choice="lookup_customer")
     handler = agent.run(ASK)
-    first = [e async for e in handler.stream_events() if isinstance(e, ToolCall)][0]
-    assert first.tool_name == "lookup_customer"
+    called = [event.tool_name async for event in handler.stream_events() if isinstance(event, ToolCall)]
+    assert called[0] == "lookup_customer"
     keeps([str(await handler)])
 
 
@@ -103,35 +102,52 @@ async def test_a_react_agent_answers(llm: NCOGuardLLM, tools: list[FunctionTool]
     assert any(isinstance(event, AgentStream) for event in events)
 
 
-async def test_a_react_agent_acts() -> None:
-    """A model that longs to write one action, and may not write the value that it longs for."""
-    action = 'Thought: t.\nAction: find\nAction Input: {"key": "secret"}\n'
-    tokenizer = tiny_tokenizer(texts=[action])
-    model = biased_model(tokenizer, [action], bonus=40.0)
-    seen: list[str] = []
+class Steer:
+    """Pulls the model towards a script, one text per generation; where that is forbidden it goes its own way."""
 
-    def find(key: str) -> str:
-        """Find."""
-        seen.append(key)
-        return "found"
+    def __init__(self, tokenizer: Any, *texts: str) -> None:
+        self._scripts = [
+            [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+            for text in texts
+        ]
+        self._length = self._begin = -1
 
-    tool = FunctionTool.from_defaults(find, return_direct=True)
-    formatter = ReActChatFormatter.from_defaults(system_header=HEADER)
-    policy = Policy(name="secret", rules=[RegexRule(id="secret", regex="secret")])
-    nothing = Policy(name="nothing", rules=[StringRule(id="nothing", strings=["no such word"])])
-    for given, expected in ((nothing, {"secret"}), (policy, set())):
-        llm = NCOGuardLLM(model, tokenizer, policy=given, max_new_tokens=80)
-        agent = ReActAgent(tools=[tool], llm=llm, formatter=formatter, early_stopping_method="force")
-        answer = str(await agent.run("go", max_iterations=1)) if given is nothing else llm.complete("go").text
-        assert ("found" in answer) == (given is nothing)
-        assert "secret" not in answer
-        assert expected <= set(seen)
-        seen.clear()
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        length = input_ids.shape[1]
+        if length != self._length + 1:
+            self._begin, self._script = length, self._scripts.pop(0)
+        self._length = length
+        scores[:, self._script[min(length - self._begin, len(self._script) - 1)]] += 1e4
+        return scores
 
 
-@pytest.mark.parametrize(
-    "choice", ["required", "lookup_order", {"type": "function", "function": {"name": "lookup_order"}}]
-)
+async def test_a_react_agent_acts_and_keeps_the_policy_on_the_way(
+    pair: tuple[Any, Any], policy: Policy, tools: list[FunctionTool], keeps: Keeps
+) -> None:
+    """The model is drawn to tell what the tool told it; with the guard it cannot."""
+    action = 'Thought: I look.\nAction: lookup_order\nAction Input: {"order_id": "A-1042"}\n'
+    leak = "Thought: I know.\nAnswer: Write to jane.doe@example.com or call 503-555-0123."
+    answers = []
+    for given in (policy, Policy(name="nothing", rules=[StringRule(id="nothing", strings=["no such word"])])):
+        llm = NCOGuardLLM(*pair, policy=given, max_new_tokens=80)
+        llm.generate_kwargs = {"logits_processor": [Steer(pair[1], action, leak)]}
+        formatter = ReActChatFormatter.from_defaults(system_header=HEADER)
+        agent = ReActAgent(tools=tools, llm=llm, formatter=formatter)
+        if given is policy:
+            answer, events = await run(agent, ASK, keeps)
+            called = [event.tool_kwargs for event in events if isinstance(event, ToolCallResult)]
+            assert called == [{"order_id": "A-1042"}]
+        else:
+            answer = str(await agent.run(ASK))
+        answers.append(answer)
+    assert answers[0].startswith("Write to jane")
+    assert answers[1] == "Write to jane.doe@example.com or call 503-555-0123."
+
+
+NAMED = {"type": "function", "function": {"name": "lookup_order"}}
+
+
+@pytest.mark.parametrize("choice", ["required", "lookup_order", NAMED])
 def test_a_call_can_be_required(llm: NCOGuardLLM, tools: list[FunctionTool], choice: Any) -> None:
     order = tools[:1]
     response = llm.chat_with_tools(order, user_msg="Please check order B-2201.", tool_choice=choice)
@@ -169,35 +185,22 @@ def test_arguments_keep_the_policy_while_they_are_written(
 
 def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[FunctionTool]) -> None:
     """A rule without `json_escapes` cannot see the escape while it is written; the call is refused when it is read."""
-    tokenizer = pair[1]
     call = r'<tool_call>{"name": "find", "arguments": {"key": "\u0061ss"}}</tool_call>'
-    forced = tokenizer(call, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     policy = Policy(name="word", rules=[StringRule(id="word", strings=["ass"])])
     llm = NCOGuardLLM(*pair, policy=policy)
-
-    def write(length: int) -> Any:
-        def choose(input_ids: Any, scores: Any) -> Any:
-            scores[:, forced[min(input_ids.shape[1] - length, len(forced) - 1)]] += 1e4
-            return scores
-
-        return choose
-
     tool = FunctionTool.from_defaults(lambda key: key, name="find", description="Find.")
-    prompt = llm._chat(**_split(llm._prepare_chat_with_tools([tool], user_msg="go")))
-    processor = write(prompt.call.inputs["input_ids"].shape[1])
-    with pytest.raises(ViolationError, match="word") as caught:
-        llm.chat_with_tools([tool], user_msg="go", logits_processor=[processor])
-    assert "ss" not in str(caught.value).replace("session", "").replace("ass", "")
-    shown = []
     with pytest.raises(ViolationError, match="word"):
-        for chunk in llm.stream_chat_with_tools([tool], user_msg="go", logits_processor=[processor]):
-            shown.append(chunk)
-    assert not any(chunk.message.content or chunk.delta for chunk in shown)
-
-
-def _split(arguments: dict[str, Any]) -> dict[str, Any]:
-    messages = arguments.pop("messages")
-    return {"messages": messages, "kwargs": arguments}
+        llm.chat_with_tools([tool], user_msg="go", logits_processor=[Steer(pair[1], call)])
+    chunks = llm.stream_chat_with_tools([tool], user_msg="go", logits_processor=[Steer(pair[1], call)])
+    with pytest.raises(ViolationError, match="word"):
+        assert not any(chunk.message.content or chunk.message.blocks for chunk in chunks)
+    seeing = Policy(name="word", rules=[StringRule(id="word", strings=["ass"], json_escapes=True)])
+    answer = llm.chat_with_tools(
+        [tool], user_msg="go", policy=seeing, logits_processor=[Steer(pair[1], call)]
+    )
+    (called,) = llm.get_tool_calls_from_response(answer)
+    assert called.tool_kwargs["key"].startswith("a")
+    assert "ass" not in called.tool_kwargs["key"]
 
 
 class LookupOrder(BaseModel):

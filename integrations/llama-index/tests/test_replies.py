@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_content_does_not_depend_on_how_the_text_was_split(
     text = "".join(parts)
     stop = ["STOP"] if stops else []
     edges = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
-    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
     shown, reader = read(pieces, stop=stop, marks=MARKS)
     whole, same = read([text], stop=stop, marks=MARKS)
     assert "".join(shown) == reader.content == same.content == "".join(whole) == expected(text, stop)
@@ -78,7 +79,7 @@ def test_nothing_shown_matches_however_the_text_was_split(parts: list[str], cuts
     if not verify(WORD, text).ok:
         return
     edges = sorted({0, *(cut for cut in cuts if cut in ends), len(text)})
-    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
     reader = ReplyReader(WORD, stop=["STOP"], marks=MARKS)
     for piece in pieces:
         reader.feed(piece)

@@ -154,7 +154,7 @@ class NCOGuardLLM(FunctionCallingLLM):
         in place of `llm`'s. Raises `UnsupportedError` for any other LLM: text that is written elsewhere can only be
         verified.
         """
-        if llm.class_name() != "HuggingFace_LLM" or not hasattr(llm, "_model"):
+        if not isinstance(llm, LLM) or llm.class_name() != "HuggingFace_LLM" or not hasattr(llm, "_model"):
             raise UnsupportedError(
                 f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; what another LLM writes can "
                 f"be verified (NCOGuardOutputParser, NCOGuardAuditHandler)"
