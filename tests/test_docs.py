@@ -20,7 +20,11 @@ from typer.testing import CliRunner
 from nco_guard.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("integrations/*/README.md")),
+]
 FENCE = re.compile(
     r"(?:^<!-- run: no, (?P<reason>[^>]+) -->\n+)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S
 )

@@ -24,6 +24,7 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
+from llama_index.core.schema import BaseComponent
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.messages import plain_messages, render, writes_calls
 from llama_index.llms.nco_guard.models import Guards, context_window_of, guard_of, load
@@ -154,7 +155,8 @@ class NCOGuardLLM(FunctionCallingLLM):
         in place of `llm`'s. Raises `UnsupportedError` for any other LLM: text that is written elsewhere can only be
         verified.
         """
-        if not isinstance(llm, LLM) or llm.class_name() != "HuggingFace_LLM" or not hasattr(llm, "_model"):
+        name = llm.class_name() if isinstance(llm, BaseComponent) else ""
+        if name != "HuggingFace_LLM" or not hasattr(llm, "_model"):
             raise UnsupportedError(
                 f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; what another LLM writes can "
                 f"be verified (NCOGuardOutputParser, NCOGuardAuditHandler)"
