@@ -24,7 +24,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	cd integrations/llama-index && ../../$(BIN)/mypy
+	$(BIN)/mypy --config-file integrations/llama-index/pyproject.toml
 	$(BIN)/lint-imports
 
 test: lint

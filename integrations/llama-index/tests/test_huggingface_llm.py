@@ -29,10 +29,9 @@ def test_with_nothing_forbidden_the_answers_are_the_same(
     bare = existing(pair, **options)
     guarded = NCOGuardLLM.from_huggingface_llm(bare, policy=NOTHING)
     assert guarded.complete(TEXT, formatted=True).text == bare.complete(TEXT, formatted=True).text
-    if options:
-        assert guarded.chat(CHAT).message.content == bare.chat(CHAT).message.content
-        streamed = "".join(chunk.delta for chunk in guarded.stream_chat(CHAT))
-        assert streamed == "".join(chunk.delta for chunk in bare.stream_chat(CHAT))
+    assert guarded.chat(CHAT).message.content == bare.chat(CHAT).message.content
+    streamed = "".join(chunk.delta for chunk in guarded.stream_chat(CHAT))
+    assert streamed == "".join(chunk.delta for chunk in bare.stream_chat(CHAT))
 
 
 def test_with_a_policy_only_the_guarded_one_keeps_it(
@@ -69,6 +68,22 @@ def test_stopping_ids_stop_and_stay_in_the_text(pair: tuple[Any, Any]) -> None:
     answer = guarded.complete("Dear team", formatted=True).text
     assert answer == bare.complete("Dear team", formatted=True).text
     assert answer.endswith(",")
+
+
+def test_a_subclass_is_refused_and_a_prompt_maker_of_any_kind_is_kept(pair: tuple[Any, Any]) -> None:
+    class Own(huggingface.HuggingFaceLLM):
+        pass
+
+    with pytest.raises(UnsupportedError, match="subclass"):
+        NCOGuardLLM.from_huggingface_llm(Own(model=pair[0], tokenizer=pair[1]), policy=NOTHING)
+
+    class Maker:
+        def make(self, messages: Any) -> str:
+            return "made"
+
+    bare = existing(pair, messages_to_prompt=Maker().make)
+    request = NCOGuardLLM.from_huggingface_llm(bare, policy=NOTHING)._chat(CHAT, {})
+    assert pair[1].decode(request.call.inputs["input_ids"][0]) == "made"
 
 
 @pytest.mark.parametrize("llm", [MockLLM(), object()])

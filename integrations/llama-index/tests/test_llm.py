@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from typing import Any
 
@@ -208,6 +209,34 @@ def test_options_of_a_call_reach_the_model(llm: NCOGuardLLM, keeps: Keeps) -> No
     assert keeps([beams])
 
 
+def test_a_generation_config_given_with_a_call_is_heeded_or_refused(llm: NCOGuardLLM) -> None:
+    from transformers import GenerationConfig
+
+    config = GenerationConfig(max_new_tokens=3)
+    assert llm.complete(ASK, generation_config=config).additional_kwargs["completion_tokens"] == 3
+    for config in (GenerationConfig(max_length=40), GenerationConfig(num_return_sequences=2, num_beams=2)):
+        with pytest.raises(UnsupportedError):
+            llm.complete(ASK, generation_config=config)
+
+
+def test_an_ingestion_cache_keeps_two_policies_apart(llm: NCOGuardLLM) -> None:
+    """LlamaIndex's own cache: the same document under two policies gives two answers."""
+    from llama_index.core.extractors import SummaryExtractor
+    from llama_index.core.ingestion import IngestionCache, IngestionPipeline
+    from llama_index.core.schema import TextNode
+
+    cache = IngestionCache()
+    summaries = []
+    for given in (llm, llm.with_policy(strings("o", "O")), llm):
+        nodes = [TextNode(text="Maria Lopez ordered a lamp.", id_="one")]
+        extractor = SummaryExtractor(llm=given, summaries=["self"], num_workers=1)
+        (node,) = IngestionPipeline(transformations=[extractor], cache=cache).run(nodes=nodes)
+        summaries.append(node.metadata["section_summary"])
+    assert "o" in summaries[0]
+    assert "o" not in summaries[1]
+    assert summaries[2] == summaries[0]
+
+
 def test_a_processor_given_with_a_call_is_applied_before_the_guard(llm: NCOGuardLLM, keeps: Keeps) -> None:
     """`HuggingFaceLLM` ignores it without a word."""
     from transformers import LogitsProcessorList, SuppressTokensLogitsProcessor
@@ -224,6 +253,7 @@ def test_a_processor_given_with_a_call_is_applied_before_the_guard(llm: NCOGuard
     [
         ("no_such_option", 1),
         ("max_tokens", 5),
+        ("max_length", 50),
         ("num_return_sequences", 2),
         ("penalty_alpha", 0.6),
         ("streamer", object()),
@@ -306,9 +336,14 @@ def test_a_conversation_with_tools_reaches_the_template_whole(llm: NCOGuardLLM) 
 def test_without_a_chat_template_messages_become_a_plain_prompt(
     pair: tuple[Any, Any], policy: Policy, verify: Any
 ) -> None:
-    llm = NCOGuardLLM(*pair, policy=policy, is_chat_model=False, max_new_tokens=16)
+    tokenizer = copy.deepcopy(pair[1])
+    tokenizer.chat_template = None
+    llm = NCOGuardLLM(pair[0], tokenizer, policy=policy, max_new_tokens=16)
     assert not llm.metadata.is_chat_model
     assert not llm.metadata.is_function_calling_model
+    request = llm._chat(messages(ASK), {})
+    prompt = tokenizer.decode(request.call.inputs["input_ids"][0])
+    assert prompt == f"system: {demo.SYSTEM_PROMPT}\nuser: {ASK}\nassistant: "
     assert verify(policy, llm.chat(messages(ASK)).message.content).ok
 
 

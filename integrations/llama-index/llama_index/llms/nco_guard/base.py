@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +25,6 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
-from llama_index.core.schema import BaseComponent
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.messages import plain_messages, render, writes_calls
 from llama_index.llms.nco_guard.models import Guards, context_window_of, guard_of, load
@@ -155,19 +155,15 @@ class NCOGuardLLM(FunctionCallingLLM):
         in place of `llm`'s. Raises `UnsupportedError` for any other LLM: text that is written elsewhere can only be
         verified.
         """
-        name = llm.class_name() if isinstance(llm, BaseComponent) else ""
-        if name != "HuggingFace_LLM" or not hasattr(llm, "_model"):
+        # Whoever has one has loaded its module.
+        module = sys.modules.get("llama_index.llms.huggingface.base")
+        if module is None or type(llm) is not module.HuggingFaceLLM:
             raise UnsupportedError(
-                f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; what another LLM writes can "
-                f"be verified (NCOGuardOutputParser, NCOGuardAuditHandler)"
+                f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; give the model of a subclass "
+                f"to NCOGuardLLM itself, and verify what is written elsewhere (NCOGuardOutputParser, NCOGuardAuditHandler)"
             )
-        if (
-            hasattr(type(llm.messages_to_prompt), "__func__")
-            or getattr(llm.messages_to_prompt, "__self__", None) is llm
-        ):
-            own_messages = None  # the template of its tokenizer, which is ours too
-        else:
-            own_messages = llm.messages_to_prompt
+        default = module.HuggingFaceLLM._tokenizer_messages_to_prompt
+        ours = getattr(llm.messages_to_prompt, "__func__", None) is default  # the template of the tokenizer
         given: dict[str, Any] = {
             "context_window": min(llm.context_window, context_window_of(llm._model, None)),
             "max_new_tokens": llm.max_new_tokens,
@@ -177,7 +173,7 @@ class NCOGuardLLM(FunctionCallingLLM):
             "model_name": llm.model_name,
             "system_prompt": llm.system_prompt or None,
             "query_wrapper_prompt": llm.query_wrapper_prompt,
-            "messages_to_prompt": own_messages,
+            "messages_to_prompt": None if ours else llm.messages_to_prompt,
             "completion_to_prompt": llm.completion_to_prompt,
             "callback_manager": llm.callback_manager,
             "pydantic_program_mode": llm.pydantic_program_mode,
@@ -241,7 +237,10 @@ class NCOGuardLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The whole completion of a prompt, without the prompt. See the class for `kwargs` and errors."""
+        """The whole completion of a prompt, without the prompt. See the class for `kwargs` and errors.
+
+        A chat model is asked the prompt as a user's message, unless it is `formatted` already.
+        """
         request = self._completion(prompt, formatted, kwargs)
         return request.completion(request.call.run())
 
@@ -394,7 +393,7 @@ class NCOGuardLLM(FunctionCallingLLM):
                 "tools: this model's chat template shows no tools, or writes calls in a form that is not known here "
                 "(see tool_call_marks), or messages_to_prompt replaces it"
             )
-        if not self.is_chat_model or self._custom_messages:
+        if self._custom_messages or getattr(self._tokenizer, "chat_template", None) is None:
             to_prompt = self.messages_to_prompt or generic_messages_to_prompt
             return self._request(to_prompt(messages), True, options, streams=streams)
         begun = ""
@@ -435,7 +434,10 @@ class NCOGuardLLM(FunctionCallingLLM):
             raise UnsupportedError(
                 f"the prompt has {length} tokens and the context window is {self.context_window}; shorten the prompt"
             )
-        limit = int(options.get("max_new_tokens") or self.max_new_tokens)
+        config = options.get("generation_config")
+        limit = int(
+            options.get("max_new_tokens") or getattr(config, "max_new_tokens", None) or self.max_new_tokens
+        )
         options["max_new_tokens"] = min(limit, self.context_window - length)
         if self._stopping_ids:
             options["stopping_criteria"] = [

@@ -22,10 +22,12 @@ _OBJECTS = frozenset(
     }
 )
 _KNOWN = _OBJECTS | {name for name in vars(GenerationConfig()) if not name.startswith("_")} - {
+    "max_length",
     "stop_strings",
     "transformers_version",
 }
 _HINTS = {
+    "max_length": "use max_new_tokens",
     "max_tokens": "use max_new_tokens",
     "guard": "use policy=",
     "stop_strings": "use stop=",
@@ -43,11 +45,16 @@ def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
             raise UnsupportedError(
                 f"{name}: not an option of this LLM, and nothing is ignored; {_HINTS.get(name, 'leave it out')}"
             )
-    if (options.get("num_return_sequences") or 1) > 1:
+    settings = Settings(model, options)
+    if (settings.get("num_return_sequences") or 1) > 1:
         raise UnsupportedError(
             "num_return_sequences: a reply is one text; use nco_guard.Guard.generate for several"
         )
-    Settings(model, options).refuse_unsupported()
+    if getattr(options.get("generation_config"), "max_length", None) is not None:
+        raise UnsupportedError(
+            "generation_config: its max_length would be ignored; set max_new_tokens instead"
+        )
+    settings.refuse_unsupported()
 
 
 def stop_strings(value: str | Sequence[str] | None) -> tuple[str, ...]:
