@@ -11,6 +11,7 @@ from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.literals import AhoCorasick
+from nco_guard.automata.product import ProductMachine
 from nco_guard.automata.rewriting import Rewriting, RewrittenAutomaton
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "FoldSpec",
     "FoldedMachine",
     "FsmMachine",
+    "ProductMachine",
     "Rewriting",
     "RewrittenAutomaton",
     "Utf8Automaton",

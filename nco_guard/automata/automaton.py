@@ -10,13 +10,14 @@ ill-formed byte leads to `SINK`, where nothing ever happens.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
@@ -53,6 +54,13 @@ class Automaton(ABC):
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt: what was read so far holds no match that counts, nor one that is about to.
+
+        An automaton whose matches wait for nothing is in that state anyway.
+        """
+        return state
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -62,6 +70,11 @@ class Automaton(ABC):
     @abstractmethod
     def nbytes(self) -> int:
         """Bytes held by the transition tables."""
+
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes of one class lead from every state to the same state. By default each is its own."""
+        return np.arange(256, dtype=np.uint8)
 
 
 class TableAutomaton(Automaton):
@@ -154,6 +167,9 @@ class CharMachine(Protocol):
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match."""
 
+    def past_prompt(self, state: int) -> int:
+        """The same state, but without matches that end in what was read."""
+
 
 class ClassAutomaton(TableAutomaton):
     """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
@@ -166,7 +182,8 @@ class ClassAutomaton(TableAutomaton):
         super().__init__(rule_id)
         self.machine = machine
         self.absorbing = absorbing
-        self._utf8 = Utf8Classes(machine.classes).table
+        self._utf8 = utf8_table(machine.classes)
+        self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
         self._reachable: dict[int, frozenset[int]] = {}
         self._keys: list[tuple[int, int]] = [(-1, 0)]
         self._ids: dict[tuple[int, int], int] = {}
@@ -186,6 +203,16 @@ class ClassAutomaton(TableAutomaton):
     def _find(self, state: int, byte: int) -> int:
         inner, node = self._keys[state]
         target = int(self._utf8[node, byte])
+        reached = self._follow(inner, target)
+        # All bytes that mean the same here are settled at once.
+        alike = self._alike.get((node, target))
+        if alike is None:
+            alike = self._alike[node, target] = np.flatnonzero(self._utf8[node] == target)
+        row = self._table[state]
+        row[alike[row[alike] == _UNKNOWN]] = reached
+        return reached
+
+    def _follow(self, inner: int, target: int) -> int:
         if target == ILL_FORMED:
             return SINK
         if target < 0:
@@ -202,6 +229,17 @@ class ClassAutomaton(TableAutomaton):
             matched = self.machine.doomed(inner)
         following = self._state(inner, 0)
         return ~following if matched else following
+
+    @cached_property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes of one class begin, continue and end characters that the machine cannot tell apart.
+
+        The space, which `spaceless_start` tells from all others, has a class of its own.
+        """
+        space = np.zeros((1, 256), np.int32)
+        space[0, 0x20] = 1
+        _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
+        return classes.ravel().astype(np.uint8)
 
     def _classes_within(self, node: int) -> frozenset[int]:
         """The classes of all characters that begin with the bytes that lead to a node."""
@@ -221,6 +259,13 @@ class ClassAutomaton(TableAutomaton):
                 return False
         return True
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt, which ends between characters."""
+        if state == SINK:
+            return SINK
+        inner, node = self._keys[state]
+        return self._state(self.machine.past_prompt(inner), node)
+
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
         return state == SINK or self.machine.may_end(self._keys[state][0])
@@ -237,7 +282,7 @@ class Utf8Automaton(TableAutomaton):
 
     def __init__(self, marks: bytes = b"") -> None:
         super().__init__()
-        decoder = Utf8Classes(CharClasses([])).table
+        decoder = utf8_table(CharClasses([]))
         while self._count < 1 + len(decoder):
             self._add_state()
         inside = decoder <= -2

@@ -5,15 +5,27 @@ Source: The Unicode Standard, table 3-7 (well-formed UTF-8 byte sequences).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses
 
-__all__ = ["ILL_FORMED", "Utf8Classes"]
+__all__ = ["ILL_FORMED", "utf8_table"]
 
 ILL_FORMED = -1
 _BLOCK = 64  # code points that share all bytes but the last
+
+
+@lru_cache(maxsize=256)
+def _shared_table(starts: bytes, range_classes: bytes) -> NDArray[np.int32]:
+    return Utf8Classes(np.frombuffer(starts, np.int64), np.frombuffer(range_classes, np.int64)).table
+
+
+def utf8_table(classes: CharClasses) -> NDArray[np.int32]:
+    """`Utf8Classes.table` of these classes; rules that tell the same characters apart share one, read-only."""
+    return _shared_table(classes.starts.tobytes(), classes.range_classes.tobytes())
 
 
 class Utf8Classes:
@@ -24,9 +36,10 @@ class Utf8Classes:
     alike has 8 nodes. Cost: a few ms where classes reach into the upper planes, else well under one.
     """
 
-    def __init__(self, classes: CharClasses) -> None:
-        lengths = np.diff(np.append(classes.starts, MAX_CODE_POINT + 1))
-        owner = np.repeat(classes.range_classes.astype(np.int32), lengths)
+    def __init__(self, starts: NDArray[np.int64], range_classes: NDArray[np.int64]) -> None:
+        """The first code point of each elementary range, and its class."""
+        lengths = np.diff(np.append(starts, MAX_CODE_POINT + 1))
+        owner = np.repeat(range_classes.astype(np.int32), lengths)
         self._rows: list[NDArray[np.int32]] = [np.full(256, ILL_FORMED, np.int32)]
         self._known: dict[bytes, int] = {}
 
@@ -53,6 +66,7 @@ class Utf8Classes:
         four[4, :0x10] = flat[0xF0:0x100]
         top[0xF0:0xF5] = -2 - self._share(four)
         self.table: NDArray[np.int32] = np.stack(self._rows)
+        self.table.flags.writeable = False
 
     def _share(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
         """A node for each row of 64 continuation bytes, equal rows sharing one."""

@@ -7,8 +7,8 @@ A token is forbidden if
    satisfiable can leave no common way out ("ass" may not end, and every way on is forbidden by others); only
    tokens after which some constraint is pending can lead there.
 
-Point 2 is decided from differences too: a token that leads every constraint where it leads from the root has the
-root's verdict, worked out once; only the others are looked at.
+Point 2 is shown token by token from what each constraint bars by itself: a way out that none of them bars is proof.
+Only tokens without such a proof are followed further, in the end by a search over the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import Automaton
-from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
-from nco_guard.masking.tables import ConstraintTable, StateDifference
+from nco_guard.masking.tables import ConstraintTable, StateView
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["HardConstraints"]
@@ -59,76 +59,52 @@ def _fed(automaton: Automaton, state: int, data: Iterable[int]) -> int:
     return state
 
 
-def _leads_out(automaton: Automaton, state: int, path: Iterable[int]) -> bool:
-    reached = _fed(automaton, state, path)
-    return reached >= 0 and automaton.may_end(reached)
-
-
 class HardConstraints:
     """All hard constraints over one vocabulary. States are tuples, one entry per constraint, in the order of `tables`.
 
     Not safe to share between threads by itself; `JointTables` holds a lock.
     """
 
-    def __init__(self, tables: Sequence[ConstraintTable], vocabulary: Vocabulary, tree: PrefixTree) -> None:
+    def __init__(
+        self, tables: Sequence[ConstraintTable], vocabulary: Vocabulary, tree: PrefixTree, paths: ExitPaths
+    ) -> None:
         """`tree` holds the tokens that add text and do not end it."""
         self.tables = tuple(tables)
         self._automata = [table.automaton for table in tables]
         self._vocabulary = vocabulary
         self._width = vocabulary.width
+        self._paths = paths
         self._unusable = frozenset(vocabulary.unusable_ids)
-
-        self._base_count: NDArray[np.int16] = np.zeros(self._width, np.int16)
-        for table in self.tables:
-            self._base_count[table.root_completing] += 1
-        self._base_count[list(self._unusable)] += 1
-        self._base: Ids = np.flatnonzero(self._base_count)
+        self._never: Ids = np.array(sorted(self._unusable), np.int64)
         self._with_text: NDArray[np.bool_] = np.zeros(self._width, bool)
         self._with_text[tree.order] = True
+        self._text_count = len(tree.order)
         ends = frozenset(vocabulary.eos_ids)
+        self._silent_ends = [
+            t for t in vocabulary.eos_ids if not vocabulary.tokens[t] and t not in self._unusable
+        ]
+        self._ends_with_text = [
+            t for t in vocabulary.eos_ids if vocabulary.tokens[t] and t not in self._unusable
+        ]
         self._silent: Ids = np.array(
             [i for i in range(self._width) if not self._with_text[i] and i not in ends], np.int64
         )
+        self._scratch: NDArray[np.int64] = np.zeros(self._width, np.int64)  # all 0 between calls
+        self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
-        # Ways out that are tried first to show that a text can be ended: bytes that are tokens of their own.
-        single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
-        spread = (0x80, 0x90, 0xA0, 0xB0)
-        paths = [
-            *([b] for b in b"ea .0-\nxZl_,"),
-            *([b] for b in spread),
-            *([b, 0x80] for b in spread),
-            *([b, 0x80, 0x80] for b in (0x80, 0x90)),
-        ]
-        # Each with the number of tokens it takes; the first is to end at once.
-        exits = [([], 0), *((path, len(path)) for path in paths if single.issuperset(path))]
-        # Where single bytes are rare: short pieces of WordPiece vocabularies and the like.
-        short = {t for i, t in enumerate(vocabulary.tokens) if len(t) == 2 and self._with_text[i]}
-        pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
-        exits += [(path, 1) for path in pairs if bytes(path) in short]
-        self._exit_paths = [path for path, _ in exits]
-        self._exit_tokens: NDArray[np.int64] = np.array([tokens for _, tokens in exits], np.int64)
-        # For each constraint and each of its states: the paths that lead it to an allowed end, as bits.
-        self._open_paths: list[NDArray[np.int64]] = [np.zeros(0, np.int64) for _ in self._automata]
         # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
         self._tails = {
             t for i, t in enumerate(vocabulary.tokens) if t and t[0] >= 0x80 and self._with_text[i]
         }
         self._needed_by: dict[int, int] = {}
+        single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
         self._single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
         self._expanded = 0
-
-        # From the root of every constraint: the tokens after which some constraint is pending, and where they lead.
-        self._pending_somewhere: NDArray[np.bool_] = np.zeros(self._width, bool)
-        for table in self.tables:
-            self._pending_somewhere[table.root_pending] = True
-        self._base_pending: Ids = minus(np.flatnonzero(self._pending_somewhere), self._base, self._width)
-        self._base_rows: Rows = np.stack([t.root_next[self._base_pending] for t in self.tables], axis=1)
-        self._base_late: dict[int, Ids] = {}
 
     # -- each constraint by itself -----------------------------------------------------------------------------
 
@@ -142,28 +118,25 @@ class HardConstraints:
             found &= automaton.may_end_many(rows[:, i])
         return found
 
-    def _differences(self, states: States) -> list[StateDifference]:
-        return [t.difference(s) for t, s in zip(self.tables, states, strict=True)]
+    def _views(self, states: States) -> list[StateView]:
+        return [t.view(s) for t, s in zip(self.tables, states, strict=True)]
 
-    def _completing(self, states: States, differences: list[StateDifference]) -> Ids:
+    def _completing(self, states: States, views: list[StateView]) -> Ids:
         """Sorted ids of the tokens with which a match completes, of forbidden ends and of unusable tokens."""
-        removed = [d.removed for d in differences if len(d.removed)]
-        base = self._base
-        if removed:
-            ids, times = np.unique(np.concatenate(removed), return_counts=True)
-            free = ids[self._base_count[ids] == times]
-            base = minus(base, free, self._width)
-        parts = [base, *(d.added for d in differences if len(d.added))]
-        ends = [token for token in self._vocabulary.eos_ids if not self._may_end_with(states, token)]
+        parts = [v.completing for v in views if len(v.completing)]
+        if len(self._never):
+            parts.append(self._never)
+        ends = [] if all(v.may_end for v in views) else list(self._silent_ends)
+        for token in self._ends_with_text:
+            if any(t.completes_end(s, token) for t, s in zip(self.tables, states, strict=True)):
+                ends.append(token)
         if ends:
-            parts.append(np.array(ends, np.int64))
-        return union(parts, self._width) if len(parts) > 1 else base
+            parts.append(np.array(sorted(ends), np.int64))
+        return parts[0] if len(parts) == 1 else union(parts, self._width)
 
-    def _may_end_with(self, states: States, token: int) -> bool:
-        """Whether this end-of-sequence token, with the text that it may carry, is allowed."""
-        if token in self._unusable:
-            return False
-        return not any(t.completes_end(s, token) for t, s in zip(self.tables, states, strict=True))
+    def _next_rows(self, states: States, tokens: Ids) -> Rows:
+        """The states [tokens, constraints] that tokens which complete no match lead to."""
+        return np.stack([t.next_many(s, tokens) for t, s in zip(self.tables, states, strict=True)], axis=1)
 
     # -- all together ------------------------------------------------------------------------------------------
 
@@ -174,48 +147,47 @@ class HardConstraints:
         """
         tokens_left = min(tokens_left, HORIZON)
         self._expanded = 0
-        differences = self._differences(states)
-        completing = self._completing(states, differences)
-        pending, rows, inherited = self._pending(states, differences, completing)
+        views = self._views(states)
+        completing = self._completing(states, views)
         parts = [completing]
-        late = minus(self._inherited_late(tokens_left), inherited, self._width)
-        if len(late):
-            parts.append(minus(late, completing, self._width))
-        if len(pending):
-            late = pending[~self._can_end(rows, tokens_left)]
+        doubtful = self._without_proof(views, self._pending(views, completing), tokens_left)
+        if len(doubtful):
+            late = doubtful[~self._can_end(self._next_rows(states, doubtful), tokens_left)]
             if len(late):
                 parts.append(late)
         # Tokens without text leave the state as it is.
-        if len(self._silent) and not self._can_end(np.array([states], np.int32), tokens_left)[0]:
+        silent = len(self._silent) and not all(v.may_end for v in views)
+        if silent and not self._can_end(np.array([states], np.int32), tokens_left)[0]:
             parts.append(self._silent)
         return union(parts, self._width) if len(parts) > 1 else completing
 
-    def _inherited_late(self, tokens_left: int) -> Ids:
-        late = self._base_late.get(tokens_left)
-        if late is None:
-            late = self._base_late[tokens_left] = self._base_pending[
-                ~self._can_end(self._base_rows, tokens_left)
-            ]
-        return late
+    def _pending(self, views: list[StateView], completing: Ids) -> Ids:
+        """The tokens with which no match completes, and after which some constraint does not let the text end."""
+        parts = [v.pending for v in views if len(v.pending)]
+        if not parts:
+            return NO_IDS
+        return minus(parts[0] if len(parts) == 1 else union(parts, self._width), completing, self._width)
 
-    def _pending(
-        self, states: States, differences: list[StateDifference], completing: Ids
-    ) -> tuple[Ids, Rows, Ids]:
-        """The tokens that lead some constraint elsewhere than from the root, and leave some constraint pending.
-
-        Also the rows [n, constraints] of states that they lead to, and all tokens that lead elsewhere: what holds at
-        the root does not hold for those.
-        """
-        elsewhere = union([d.tokens for d in differences], self._width)
-        if not len(elsewhere):
-            return NO_IDS, np.zeros((0, len(states)), np.int32), NO_IDS
-        own = [t.changed_pending(s) for t, s in zip(self.tables, states, strict=True)]
-        candidates = union([*own, elsewhere[self._pending_somewhere[elsewhere]]], self._width)
-        candidates = minus(candidates, completing, self._width)
-        columns = [t.next_many(s, candidates) for t, s in zip(self.tables, states, strict=True)]
-        rows = np.stack(columns, axis=1)
-        pending = ~self._all_may_end(rows)
-        return candidates[pending], rows[pending], elsewhere
+    def _without_proof(self, views: list[StateView], pending: Ids, tokens_left: int) -> Ids:
+        """Those of the tokens after which each way out of at most `tokens_left` tokens is barred by some constraint."""
+        if not len(pending):
+            return NO_IDS
+        total = np.zeros(len(pending), np.int64)
+        scratch = self._scratch
+        for table, view in zip(self.tables, views, strict=True):
+            if table.usual:
+                scratch[view.unusual] = view.barred ^ table.usual
+                total |= scratch[pending] ^ table.usual
+                scratch[view.unusual] = 0
+        plain = [v for t, v in zip(self.tables, views, strict=True) if not t.usual and len(v.unusual)]
+        for view in plain:
+            scratch[view.unusual] |= view.barred
+        total |= scratch[pending]
+        for view in plain:
+            scratch[view.unusual] = 0
+        ways = self._ways_within[tokens_left]
+        doubtful: Ids = pending[total & ways == ways]
+        return doubtful
 
     def _can_end(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row of states: whether the text can be brought to an allowed end by at most so many tokens.
@@ -254,34 +226,18 @@ class HardConstraints:
     def _find_exits(self, rows: Rows) -> NDArray[np.int64]:
         """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found.
 
-        A path is a way out of a row if it is one for every constraint: what each has open is kept, and intersected.
+        A path is a way out of a row if it is one for every constraint: what each has open is intersected.
         """
-        open_paths = np.full(len(rows), -1, np.int64)
-        for i in range(len(self._automata)):
-            open_paths &= self._paths_open(i, rows[:, i])
+        ways = np.full(len(rows), self._paths.every, np.int64)
+        for i, table in enumerate(self.tables):
+            ways &= table.open_paths.of(rows[:, i])
         depths = np.full(len(rows), _NO_EXIT, np.int64)
-        for path in range(len(self._exit_paths) - 1, -1, -1):
-            found = (open_paths >> path & 1).astype(bool)
-            depths[found] = np.minimum(depths[found], self._exit_tokens[path])
+        for path, tokens in enumerate(self._paths.tokens.tolist()):
+            found = (ways >> path & 1).astype(bool)
+            depths[found] = np.minimum(depths[found], tokens)
         for i in np.flatnonzero(depths == _NO_EXIT).tolist():
             depths[i] = self._explore(rows[i : i + 1])
         return depths
-
-    def _paths_open(self, index: int, states: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The paths that lead one constraint from each of its states to an allowed end, as bits; -1 is not a value."""
-        automaton, known = self._automata[index], self._open_paths[index]
-        if len(known) < automaton.state_count:
-            grown = np.full(2 * automaton.state_count, -1, np.int64)
-            grown[: len(known)] = known
-            known = self._open_paths[index] = grown
-        found = known[states]
-        if (found < 0).any():
-            for state in set(states[found < 0].tolist()):
-                known[state] = sum(
-                    1 << n for n, path in enumerate(self._exit_paths) if _leads_out(automaton, state, path)
-                )
-            found = known[states]
-        return found
 
     def _explore(self, level: Rows) -> int:
         """The same for one row by all bytes that are tokens of their own, a few bytes deep, a few states wide."""
@@ -313,12 +269,10 @@ class HardConstraints:
 
     def _expand(self, states: States) -> Rows:
         """The distinct rows of states, none of which may end, that allowed tokens lead to; or `_STRAIGHT`."""
-        differences = self._differences(states)
-        completing = self._completing(states, differences)
-        pending, rows, elsewhere = self._pending(states, differences, completing)
-        inherited = ~np.isin(self._base_pending, union([elsewhere, completing], self._width))
-        blocked = np.count_nonzero(self._with_text[completing]) + len(pending) + np.count_nonzero(inherited)
-        if blocked < np.count_nonzero(self._with_text):
+        views = self._views(states)
+        completing = self._completing(states, views)
+        pending = self._pending(views, completing)
+        if np.count_nonzero(self._with_text[completing]) + len(pending) < self._text_count:
             return _STRAIGHT
         self._expanded += 1
         if self._expanded > _EXPANSION_LIMIT:
@@ -329,11 +283,14 @@ class HardConstraints:
                 "matched so far, too much text is needed to get out of the match: make counted repeats shorter",
                 rule_id=", ".join(at_fault) or UTF8_RULE,
             )
-        following = np.concatenate([rows, self._base_rows[inherited]])
-        return _distinct(following) if len(following) else following
+        return (
+            _distinct(self._next_rows(states, pending))
+            if len(pending)
+            else np.zeros((0, len(states)), np.int32)
+        )
 
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
         entries = len(self._exits) + len(self._searched) + len(self._expansions)
-        return self._base_rows.nbytes + self._expansion_bytes + entries * (120 + 4 * len(self.tables))
+        return self._scratch.nbytes + self._expansion_bytes + entries * (120 + 4 * len(self.tables))

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
 from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
+from nco_guard.masking.quotients import Quotients
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -48,19 +50,29 @@ class JointTables:
         tree: PrefixTree,
         *,
         memory_limit: int = 512 << 20,
+        like: JointTables | None = None,
     ) -> None:
-        """`tree` holds the tokens that add text and do not end it; `memory_limit` in bytes, see `full`."""
+        """`tree` holds the tokens that add text and do not end it; `memory_limit` in bytes, see `full`.
+
+        `like`: tables over the same vocabulary and tree. What they found about constraints that are also among these
+        (the same objects) is shared with them, and their lock is.
+        """
         self.vocabulary = vocabulary
         self.memory_limit = memory_limit
         self.full = False
         self.constraints = tuple(constraints)
-        self.tables = tuple(ConstraintTable(c, tree, vocabulary) for c in constraints)
+        self._lock = threading.RLock() if like is None else like._lock
+        self._paths = ExitPaths(vocabulary, tree) if like is None else like._paths
+        self._quotients = Quotients(tree) if like is None else like._quotients
+        with self._lock:
+            self.tables = self._tables_of(
+                vocabulary, {} if like is None else {id(t.constraint): t for t in like.tables}
+            )
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
-        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree)
+        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree, self._paths)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
-        self._lock = threading.RLock()
 
         self._states: list[tuple[int, ...]] = []
         self._ids: dict[tuple[int, ...], int] = {}
@@ -70,6 +82,20 @@ class JointTables:
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._mask_bytes = 0
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
+
+    def _tables_of(
+        self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
+    ) -> tuple[ConstraintTable, ...]:
+        fresh = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
+        self._quotients.plan(fresh.values())
+        return tuple(
+            known[id(constraint)]
+            if id(constraint) in known
+            else ConstraintTable(
+                constraint, self._quotients.of(fresh[id(constraint)]), vocabulary, self._paths
+            )
+            for constraint in self.constraints
+        )
 
     def _first(self, constraint: Constraint) -> int:
         automaton, vocabulary = constraint.automaton, self.vocabulary
@@ -109,6 +135,7 @@ class JointTables:
                     for byte in context:
                         state = constraint.automaton.step(state, byte)
                         state = ~state if state < 0 else state
+                    state = constraint.automaton.past_prompt(state)
             states.append(state)
         return self._intern(tuple(states))
 
@@ -194,7 +221,7 @@ class JointTables:
         """Sorted ids of the tokens that complete a match of constraint `index` here, end-of-sequence included."""
         own = self._states[state][index]
         with self._lock:
-            ids = self.tables[index].completing(own)
+            ids = self.tables[index].view(own).completing
             ends = [t for t in self.vocabulary.eos_ids if self.tables[index].completes_end(own, t)]
         return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
 
@@ -238,5 +265,5 @@ class JointTables:
     def nbytes(self) -> int:
         """Bytes held by tables, masks and transitions (those of dictionaries estimated)."""
         links = sum(map(len, self._next))
-        tables = sum(t.nbytes for t in self.tables) + self._together.nbytes
+        tables = sum(t.nbytes for t in self.tables) + self._together.nbytes + self._quotients.nbytes
         return tables + self._mask_bytes + 100 * links + 300 * len(self._states)

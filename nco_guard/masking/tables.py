@@ -1,132 +1,206 @@
-"""One constraint seen through one vocabulary: masks and transitions by differences from the root run.
+"""One constraint seen through one vocabulary: masks by differences from the root run.
 
 Search automata forget. From almost every state, after a byte or two of a token, the run is in the same state as the
 run that began at the root; from there on the two are identical. So the root's run over the whole prefix tree is
-kept once, and for every other state only where it differs:
+kept once, and every other state is found by what differs:
 
     walk the tree; keep a child only while its state, coming from q, is not the root's;
-    where q's run completes a match and the root's does not, the whole subtree is an extra range for q.
+    where q's run completes a match, so does every token below.
 
-Then mask(q) = mask(root) + additions - removals, and next(q, token) = next(root, token) unless listed. Exact for any
-deterministic search automaton; Aho-Corasick failure links are the special case. `bruteforce` is the definition.
+Exact for any deterministic search automaton; Aho-Corasick failure links are the special case. Bytes that the automaton
+cannot tell apart share their nodes (`PrefixTree.quotient`): a rule about digits sees a twentieth of the tree, and a
+state that differs from the root nearly everywhere ("after the @ of an address") costs no more than others.
+`bruteforce` is the definition.
 
-Cost: the root run once per constraint, one array pass per level of the tree; a new state some dozen microseconds per
-level that its walk reaches, usually two to four.
+Cost: the root run once per constraint, some 20 ns a node and a Python call for each transition of the automaton not
+met before; a new state some dozen microseconds per level that its walk reaches, usually two to four.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
-from nco_guard.masking.idsets import NO_IDS, minus, union
+from nco_guard.masking.exits import ENDING_NOW, ExitPaths, OpenPaths
+from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["ConstraintTable", "StateDifference"]
+__all__ = ["ConstraintTable", "StateView"]
 
-_NO_STATES: NDArray[np.int32] = np.zeros(0, np.int32)
 _COMPLETED = -1  # in state arrays of hard constraints: a match has completed on the way
+_NO_BITS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class StateDifference:
-    """How one state differs from the root; all arrays of token ids sorted.
+class StateView:
+    """What one state of one constraint means for every token. Arrays are shared and never written to.
 
-    `added` ids complete a match here and not at the root, `removed` the other way round; `tokens` lead to `states`
-    (int32) instead of where they lead from the root.
+    `completing`: sorted ids of the tokens that complete a match. Of the tokens that do not: `unusual`, those after
+    which other ways out (`exits`) are barred than usual for the constraint, with `barred`, which ones, as bits; and
+    `pending`, those after which the text may not end. `may_end`: whether it may end in this state. Only `completing`
+    is found for soft constraints.
     """
 
-    added: NDArray[np.int64]
-    removed: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    states: NDArray[np.int32]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by the arrays."""
-        return self.added.nbytes + self.removed.nbytes + self.tokens.nbytes + self.states.nbytes
+    completing: Ids
+    unusual: Ids
+    barred: NDArray[np.int64]
+    pending: Ids
+    may_end: bool
 
 
 class ConstraintTable:
     """Masks and transitions of one constraint over one vocabulary, found state by state.
 
-    `root_completing`: sorted ids of the tokens that complete a match from the root. `root_next` int32 [width]: the
-    state after each token from the root, `-1` where a hard constraint's match completed on the way. Tokens without
-    bytes lead nowhere, from any state.
+    `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart.
+    Errors: `StateLimitError`, naming the rule.
     """
 
-    def __init__(self, constraint: Constraint, tree: PrefixTree, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, constraint: Constraint, tree: PrefixTree, vocabulary: Vocabulary, paths: ExitPaths
+    ) -> None:
         self.constraint = constraint
         self.automaton = constraint.automaton
-        self.tree = tree
         self.root = self.automaton.start
+        self._tree = tree
         self._width = vocabulary.width
         self._tokens = vocabulary.tokens
-        self._differences: dict[int, StateDifference] = {}
-        self._pending: dict[int, NDArray[np.int64]] = {}
-        self._difference_bytes = 0
-        self._node_state: NDArray[np.int32] = np.full(len(tree), _COMPLETED, np.int32)
-        self._node_completed: NDArray[np.bool_] = np.ones(len(tree), bool)
+        self._paths = paths
+        self.open_paths = OpenPaths(paths, self.automaton)
+        self._views: dict[int, StateView] = {}
+        self._view_bytes = 0
+        self._node_state: NDArray[np.int32] = np.zeros(len(tree), np.int32)
+        # Soft constraints go on after a match: whether one has completed is kept apart from the state.
+        self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
+        self._seen: NDArray[np.bool_] = np.zeros(len(tree), bool)  # all False between walks
         try:
             self._run_root()
         except StateLimitError as error:
             raise self._named(error) from None
-        completed = self._node_completed[tree.node_of]
-        self.root_completing: NDArray[np.int64] = np.sort(tree.order[completed])
-        self._root_completes = np.zeros(vocabulary.width, bool)
-        self._root_completes[self.root_completing] = True
-        self.root_next: NDArray[np.int32] = np.full(vocabulary.width, self.root, np.int32)
-        self.root_next[tree.order] = self._node_state[tree.node_of]
 
     def _named(self, error: StateLimitError) -> StateLimitError:
         return StateLimitError(error.message, rule_id=", ".join(self.constraint.rule_ids[:3]))
 
     def _run_root(self) -> None:
-        tree, hard = self.tree, self.constraint.hard
-        self._node_state[0] = self.root
-        self._node_completed[0] = False
-        parents = np.zeros(1, np.int64)
-        for _ in tree.levels:
-            # Below a completed match nothing more can be learnt about a hard constraint.
-            nodes, of = tree.children(parents)
-            reached = self.automaton.step_many(self._node_state[parents][of], tree.byte[nodes])
-            matched = reached < 0
+        tree, hard, states = self._tree, self.constraint.hard, self._node_state
+        states[0] = self.root
+        for first, last in tree.levels:
+            above = tree.parent[first:last]
+            before = states[above]
+            dead = before < 0
+            if dead.any():
+                before[dead] = self.root
+            reached = self.automaton.step_many(before, tree.byte[first:last])
             if hard:
-                self._node_state[nodes] = np.where(matched, _COMPLETED, reached)
-                self._node_completed[nodes] = matched
-                parents = nodes[~matched]
+                reached[dead | (reached < 0)] = _COMPLETED
             else:
-                self._node_state[nodes] = np.where(matched, ~reached, reached)
-                self._node_completed[nodes] = matched | self._node_completed[parents][of]
-                parents = nodes
+                matched = reached < 0
+                self._node_completed[first:last] = matched | self._node_completed[above]
+                reached[matched] = ~reached[matched]
+            states[first:last] = reached
+        if not hard:
+            completing = np.sort(tree.order[self._node_completed[tree.node_of]])
+            self._root_view = StateView(completing, NO_IDS, _NO_BITS, NO_IDS, True)
+            return
+        completed = states < 0
+        # The first nodes on each way at which a match is complete: all below complete too.
+        self._tops: Ids = np.flatnonzero(completed & ~completed[tree.parent])
+        alive = np.flatnonzero(~completed & (tree.exact > 0))
+        barred = self._paths.every & ~self.open_paths.of(states[alive])
+        # The rest of a character is no way out but of the middle of one: for well-formed UTF-8 nearly all is barred.
+        few = [np.count_nonzero(barred >> n & 1) * 2 <= len(alive) for n in range(len(self._paths.tokens))]
+        self.usual = sum(1 << n for n in range(1, len(few)) if not few[n])
+        some = np.flatnonzero(barred != self.usual)
+        self._unusual_nodes, self._barred_bits = alive[some], barred[some]
+        completing = union([tree.tokens_below(self._tops)], self._width)
+        self._root_view = self._view(self.root, completing, self._unusual_nodes, self._barred_bits)
+
+    def _view(self, state: int, completing: Ids, nodes: Ids, bits: NDArray[np.int64]) -> StateView:
+        unusual, at = self._tree.tokens_at(nodes)
+        barred = bits[at]
+        pending = unusual[(barred & ENDING_NOW).astype(bool)]
+        return StateView(completing, unusual, barred, pending, self.automaton.may_end(state))
 
     # -- one state ---------------------------------------------------------------------------------------------
 
-    def difference(self, state: int) -> StateDifference:
-        """How a state differs from the root; found on first use."""
-        known = self._differences.get(state)
+    def view(self, state: int) -> StateView:
+        """What a state means for every token; found on first use."""
+        known = self._views.get(state)
         if known is None:
             try:
-                known = self._walk(state)
+                known = self._find(state)
             except StateLimitError as error:
                 raise self._named(error) from None
-            self._differences[state] = known
-            self._difference_bytes += known.nbytes
+            self._views[state] = known
+            shared = self._root_view
+            self._view_bytes += 200
+            if known.completing is not shared.completing:
+                self._view_bytes += known.completing.nbytes
+            if known.unusual is not shared.unusual:
+                self._view_bytes += known.unusual.nbytes + known.barred.nbytes + known.pending.nbytes
         return known
 
-    def _walk(self, state: int) -> StateDifference:
+    def _find(self, state: int) -> StateView:
         if state == self.root:
-            return StateDifference(NO_IDS, NO_IDS, NO_IDS, _NO_STATES)
-        tree, hard = self.tree, self.constraint.hard
-        added: list[NDArray[np.int64]] = []
-        removed: list[NDArray[np.int64]] = []
-        tokens: list[NDArray[np.int64]] = []
-        states: list[NDArray[np.int32]] = []
+            return self._root_view
+        if not self.constraint.hard:
+            return StateView(self._walk_soft(state), NO_IDS, _NO_BITS, NO_IDS, True)
+        matched, changed, states = self._walk(state)
+        root, seen = self._root_view, self._seen
+        seen[changed] = True
+        tops = self._tops[~seen[self._tops]]
+        inherited = ~seen[self._unusual_nodes]
+        seen[changed] = False
+        completing = root.completing
+        if len(tops) < len(self._tops):
+            completing = union([self._tree.tokens_below(np.concatenate([tops, matched]))], self._width)
+        elif len(matched):
+            completing = union([completing, self._tree.tokens_below(matched)], self._width)
+        exact = self._tree.exact[changed] > 0
+        nodes = changed[exact]
+        barred = self._paths.every & ~self.open_paths.of(states[exact])
+        some = barred != self.usual
+        if inherited.all() and not some.any():
+            may_end = self.automaton.may_end(state)
+            return StateView(completing, root.unusual, root.barred, root.pending, may_end)
+        nodes = np.concatenate([self._unusual_nodes[inherited], nodes[some]])
+        bits = np.concatenate([self._barred_bits[inherited], barred[some]])
+        return self._view(state, completing, nodes, bits)
+
+    def _walk(self, state: int) -> tuple[Ids, Ids, NDArray[np.int32]]:
+        """The nodes with which a match completes and, not at the root, begins to; those in another state, and which."""
+        tree = self._tree
+        matches: list[Ids] = [NO_IDS]
+        others: list[Ids] = [NO_IDS]
+        states: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        parents = np.zeros(1, np.int64)
+        current = np.array([state], np.int32)
+        while len(parents):
+            nodes, of = tree.children(parents)
+            if not len(nodes):
+                break
+            reached = self.automaton.step_many(current[of], tree.byte[nodes])
+            matched = reached < 0
+            if matched.any():
+                matches.append(nodes[matched & ~self._tops_among(nodes)])
+            on = ~matched & (reached != self._node_state[nodes])
+            parents, current = nodes[on], reached[on]
+            others.append(parents)
+            states.append(current)
+        return np.concatenate(matches), np.concatenate(others), np.concatenate(states)
+
+    def _tops_among(self, nodes: Ids) -> NDArray[np.bool_]:
+        states = self._node_state
+        return (states[nodes] < 0) & (states[self._tree.parent[nodes]] >= 0)
+
+    def _walk_soft(self, state: int) -> Ids:
+        """Sorted ids of the completing tokens, where matches may complete and the text go on."""
+        tree = self._tree
+        added: list[Ids] = []
+        removed: list[Ids] = []
         parents = np.zeros(1, np.int64)
         current = np.array([state], np.int32)
         completed = np.zeros(1, bool)
@@ -136,86 +210,39 @@ class ConstraintTable:
                 break
             reached = self.automaton.step_many(current[of], tree.byte[nodes])
             matched = reached < 0
-            root_state, root_completed = self._node_state[nodes], self._node_completed[nodes]
-            if hard:
-                cut = nodes[matched & ~root_completed]
-                if len(cut):
-                    below = tree.tokens_below(cut)
-                    added.append(below[~self._root_completes[below]])
-                on = ~matched & (reached != root_state)
-                nodes, current = nodes[on], reached[on]
-                ids, at = tree.tokens_at(nodes)
-                removed.append(ids[self._root_completes[ids]])
-                tokens.append(ids)
-                states.append(current[at])
-                parents = nodes
-                continue
-            following = np.where(matched, ~reached, reached)
+            reached = np.where(matched, ~reached, reached)
             done = matched | completed[of]
-            same = following == root_state
-            cut = nodes[same & done & ~root_completed]
-            if len(cut):
-                below = tree.tokens_below(cut)
-                added.append(below[~self._root_completes[below]])
+            root_completed = self._node_completed[nodes]
+            same = reached == self._node_state[nodes]
+            added.append(tree.tokens_below(nodes[same & done & ~root_completed]))
             on = ~same | (root_completed & ~done)
-            nodes, current, completed = nodes[on], following[on], done[on]
-            ids, at = tree.tokens_at(nodes)
-            added.append(ids[completed[at] & ~self._root_completes[ids]])
-            removed.append(ids[~completed[at] & self._root_completes[ids]])
-            changed = current[at] != self.root_next[ids]
-            tokens.append(ids[changed])
-            states.append(current[at][changed])
-            parents = nodes
-        all_tokens = np.concatenate(tokens) if tokens else NO_IDS
-        all_states = np.concatenate(states) if states else _NO_STATES
-        order = np.argsort(all_tokens)
-        return StateDifference(
-            np.sort(np.concatenate(added)) if added else NO_IDS,
-            np.sort(np.concatenate(removed)) if removed else NO_IDS,
-            all_tokens[order],
-            all_states[order],
-        )
+            parents, current, completed = nodes[on], reached[on], done[on]
+            ids, at = tree.tokens_at(parents)
+            added.append(ids[completed[at]])
+            removed.append(ids[~completed[at]])
+        rest = minus(self._root_view.completing, union(removed, self._width), self._width)
+        return union([rest, *added], self._width)
 
-    def completing(self, state: int) -> NDArray[np.int64]:
-        """Sorted ids of the tokens that complete a match from this state."""
-        difference = self.difference(state)
-        ids = minus(self.root_completing, difference.removed, self._width)
-        return union([ids, difference.added], self._width) if len(difference.added) else ids
+    # -- transitions -------------------------------------------------------------------------------------------
 
     def next(self, state: int, token: int) -> int:
-        """The state after a token that does not complete a match of a hard constraint."""
-        difference = self.difference(state)
-        at = int(np.searchsorted(difference.tokens, token))
-        if at < len(difference.tokens) and difference.tokens[at] == token:
-            return int(difference.states[at])
-        # `root_next` names the root itself for tokens without bytes; `JointTables` never asks for those.
-        return int(self.root_next[token])
+        """The state after a token, whether or not a match completes on the way. Cost: a step a byte."""
+        for byte in self._tokens[token]:
+            state = self.automaton.step(state, byte)
+            if state < 0:
+                state = ~state
+        return state
 
-    def next_many(self, state: int, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
-        """`next` for many tokens. int32."""
-        found = self.root_next[tokens]
-        difference = self.difference(state)
-        if len(difference.tokens):
-            at = np.minimum(np.searchsorted(difference.tokens, tokens), len(difference.tokens) - 1)
-            listed = difference.tokens[at] == tokens
-            found[listed] = difference.states[at[listed]]
-        return found
-
-    @cached_property
-    def root_pending(self) -> NDArray[np.int64]:
-        """Ids of the tokens, not completing, after which from the root this constraint does not let the text end."""
-        ids = self.tree.order[~self._root_completes[self.tree.order]]
-        return ids[~self.automaton.may_end_many(self.root_next[ids])]
-
-    def changed_pending(self, state: int) -> NDArray[np.int64]:
-        """The same from `state`, but only those tokens that lead elsewhere than from the root. Sorted."""
-        known = self._pending.get(state)
-        if known is None:
-            difference = self.difference(state)
-            known = difference.tokens[~self.automaton.may_end_many(difference.states)]
-            self._pending[state] = known
-            self._difference_bytes += known.nbytes
-        return known
+    def next_many(self, state: int, tokens: Ids) -> NDArray[np.int32]:
+        """`next` for many tokens that complete no match here. int32."""
+        words = [self._tokens[token] for token in tokens.tolist()]
+        lengths = np.array([len(word) for word in words])
+        reached = np.full(len(words), state, np.int32)
+        for place in range(int(lengths.max(initial=0))):
+            longer = np.flatnonzero(lengths > place)
+            symbols = np.array([words[i][place] for i in longer.tolist()], np.uint8)
+            reached[longer] = self.automaton.step_many(reached[longer], symbols)
+        return reached
 
     def completes_end(self, state: int, token: int) -> bool:
         """Whether ending the text with this end-of-sequence token, and the text it may carry, completes a match."""
@@ -227,13 +254,10 @@ class ConstraintTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: the root run, the differences found so far and the automaton's transitions."""
-        return (
-            self._node_state.nbytes
-            + self._node_completed.nbytes
-            + self._root_completes.nbytes
-            + self.root_completing.nbytes
-            + self.root_next.nbytes
-            + self._difference_bytes
-            + self.automaton.nbytes
-        )
+        """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
+        arrays = [self._node_state, self._node_completed, self._seen, self._root_view.completing]
+        if self.constraint.hard:
+            arrays += [self._tops, self._unusual_nodes, self._barred_bits]
+            arrays += [self._root_view.unusual, self._root_view.barred, self._root_view.pending]
+        held = sum(a.nbytes for a in arrays)
+        return held + self._view_bytes + self.open_paths.nbytes + self.automaton.nbytes

@@ -1,0 +1,83 @@
+"""Smaller trees for automata that tell few bytes apart, shared by constraints with similar alphabets.
+
+A rule about digits needs a node for "a digit, a digit, another character", not one for each of the 100,000 tokens that
+look so to it. Constraints whose bytes fall into the same few classes share one quotient of the prefix tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.tokens import PrefixTree
+
+__all__ = ["Quotients"]
+
+Classes = NDArray[np.uint8]
+
+# Most classes of ASCII bytes for which a quotient is built, and up to which constraints share one. Text is mostly
+# ASCII: with more, nearly all of the tree is left.
+_ASCII_CLASSES = 20
+_SHARED_CLASSES = 16
+
+
+def joint_classes(first: Classes, second: Classes) -> Classes:
+    """The classes of bytes that either of two partitions tells apart, numbered from 0."""
+    _, classes = np.unique(first.astype(np.int32) << 8 | second, return_inverse=True)
+    found: Classes = classes.ravel().astype(np.uint8)
+    return found
+
+
+def _ascii_count(classes: Classes) -> int:
+    return len(set(classes[:0x80].tolist()))
+
+
+class Quotients:
+    """The prefix tree of a vocabulary and its quotients, made as they are asked for."""
+
+    def __init__(self, tree: PrefixTree) -> None:
+        self.tree = tree
+        self._made: list[tuple[Classes, PrefixTree | None]] = []  # None: planned, not needed yet
+
+    def plan(self, partitions: Iterable[Classes]) -> None:
+        """Decide which constraints share a quotient; builds none."""
+        for classes in sorted(partitions, key=_ascii_count):
+            if _ascii_count(classes) > _ASCII_CLASSES or self._place(classes) is not None:
+                continue
+            for place, (other, made) in enumerate(self._made):
+                joined = joint_classes(other, classes)
+                if made is None and _ascii_count(joined) <= _SHARED_CLASSES:
+                    self._made[place] = (joined, None)
+                    break
+            else:
+                self._made.append((classes, None))
+
+    def _place(self, classes: Classes) -> int | None:
+        """Where there is a quotient whose classes are as fine as these or finer."""
+        for place, (finer, _) in enumerate(self._made):
+            if joint_classes(finer, classes).max() == finer.max():
+                return place
+        return None
+
+    def of(self, classes: Classes) -> PrefixTree:
+        """The smallest tree at hand on which an automaton that tells these classes apart runs as on the whole one."""
+        if _ascii_count(classes) > _ASCII_CLASSES:
+            return self.tree
+        place = self._place(classes)
+        if place is None:
+            place = len(self._made)
+            self._made.append((classes, None))
+        finer, made = self._made[place]
+        if made is None:
+            made = self.tree.quotient(finer)
+            if len(made) * 2 > len(self.tree):
+                made = self.tree
+            self._made[place] = (finer, made)
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beyond the whole tree."""
+        return sum(made.nbytes for _, made in self._made if made is not None and made is not self.tree)
