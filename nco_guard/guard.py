@@ -19,6 +19,8 @@ from nco_guard.tokens import read_vocabulary
 from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
+    from langchain_nco_guard import GuardRunnable
+
     from nco_guard.engines import hf
     from nco_guard.engines.hf.continuous import ContinuousBatch
 
@@ -64,14 +66,19 @@ class Guard:
         """The policy."""
         return self._compiled.policy
 
+    def with_policy(self, policy: Policy) -> Guard:
+        """A guard for another policy, with the same audit sink."""
+        return Guard(policy, audit=self._audit)
+
+    @property
+    def audit(self) -> Sink | None:
+        """Where events go; None if they are not kept."""
+        return self._audit
+
     @property
     def compiled(self) -> CompiledPolicy:
         """The compiled policy, as `verify` and `redaction` take it."""
         return self._compiled
-
-    def with_policy(self, policy: Policy) -> Guard:
-        """A guard for another policy with the same audit sink; its bindings are its own."""
-        return Guard(policy, audit=self._audit)
 
     def __repr__(self) -> str:
         return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)}, digest={self.policy.digest[:12]!r})"
@@ -133,6 +140,20 @@ class Guard:
         return StreamVerifier(
             self._compiled, action=action, replacement=replacement, context=context, where=where
         )
+
+    def to_runnable(self, **options: Any) -> GuardRunnable:
+        """This guard as a step of a LangChain chain: verifies, redacts or raises. See `langchain_nco_guard`.
+
+        Raises `MissingExtraError` unless the distribution `langchain-nco-guard` is installed.
+        """
+        try:
+            from langchain_nco_guard import to_runnable
+        except ModuleNotFoundError as error:
+            if error.name in ("langchain_nco_guard", "langchain", "langchain_core"):
+                raise MissingExtraError("Guard.to_runnable", "langchain", "langchain-nco-guard") from error
+            raise
+        runnable: GuardRunnable = to_runnable(self, **options)
+        return runnable
 
     # -- transformers ------------------------------------------------------------------------------------------
 

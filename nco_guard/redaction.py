@@ -26,6 +26,7 @@ __all__ = [
     "Action",
     "Redaction",
     "Replacement",
+    "SafeEnds",
     "StreamVerifier",
     "redact",
     "redact_value",
@@ -154,7 +155,7 @@ class StreamVerifier:
             with rule.lock:
                 stream = span_stream(rule.searcher, context if rule.rule.context == "prompt" else "")
             self._streams.append((rule, stream))
-        self._watch = _Watch(compiled, context)
+        self._watch = SafeEnds(compiled, context=context)
         self._findings: list[Finding] = []
         self._spans: list[Finding] = []  # hard ones, not yet shown as replaced
         self._text = ""  # from `_base` on
@@ -202,7 +203,7 @@ class StreamVerifier:
         if self._action == "raise":
             self._refuse()
         self._text += text
-        shown = self._watch.show(self._settled(final), final=final)
+        shown = self._watch.feed(self._settled(final), final=final)
         self._closed = final
         return shown
 
@@ -235,10 +236,16 @@ class StreamVerifier:
         return "".join(pieces)
 
 
-class _Watch:
-    """Looks at what is shown: nothing past the last place where the text could end, and never a match."""
+class SafeEnds:
+    """Cuts text back to where it may end, piece by piece: for text that somebody may stop at any moment.
 
-    def __init__(self, compiled: CompiledPolicy, context: str) -> None:
+    `feed` returns what may be shown: all of the text so far up to the last place where it could end without completing
+    a match of a hard rule. What it still holds at the end is to be thrown away. The text itself must hold no match that
+    is complete before its end: `RedactionError` otherwise. Cost: two steps per rule and character.
+    """
+
+    def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:
+        compiled = _compiled(policy)
         self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
         self._context = context
         self._states: list[int] = []
@@ -255,8 +262,8 @@ class _Watch:
             self._states.append(state)
         self.held = ""
 
-    def show(self, text: str, *, final: bool) -> str:
-        """The text so far up to the last place where it could end."""
+    def feed(self, text: str, *, final: bool = False) -> str:
+        """Read on; what may be shown now. `final`: the text ends here and must be allowed to."""
         if self._shown is not None:
             self._shown += text
         fit = [True] * len(text)
