@@ -98,7 +98,8 @@ class Call:
                     yield from self._grown(reader, piece)
             finally:
                 self._left.set()
-            yield self._last(reader, reader.feed("", final=True), generation.result())
+            result = generation.result()
+            yield self._last(reader, reader.feed("", final=True), result)
 
     async def astream(self) -> AsyncIterator[Reply]:
         """The same for an event loop."""
@@ -116,7 +117,8 @@ class Call:
             while (piece := await pieces.get()) is not None:
                 for reply in self._grown(reader, piece):
                     yield reply
-            yield self._last(reader, reader.feed("", final=True), generation.result())
+            result = generation.result()
+            yield self._last(reader, reader.feed("", final=True), result)
         finally:
             self._left.set()
             if not generation.done():
