@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt $(wildcard integrations/*/pyproject.tom
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' \
-		-e 'integrations/llama-index[huggingface]'
+		-e 'integrations/langchain[test]' -e 'integrations/llama-index[huggingface]'
 	touch $(READY)
 
 demo: $(READY)
@@ -29,6 +29,7 @@ lint: $(READY)
 
 test: lint
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -c integrations/langchain/pyproject.toml integrations/langchain/tests
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -20,7 +20,6 @@ from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
     from langchain_nco_guard import GuardRunnable
-
     from nco_guard.engines import hf
     from nco_guard.engines.hf.continuous import ContinuousBatch
 

@@ -153,7 +153,7 @@ class StreamVerifier:
         self._streams: list[tuple[CompiledRule, SpanStream]] = []
         for rule in compiled.rules:
             with rule.lock:
-                stream = span_stream(rule.searcher, context if rule.rule.context == "prompt" else "")
+                stream = span_stream(rule.stepper, context if rule.rule.context == "prompt" else "")
             self._streams.append((rule, stream))
         self._watch = SafeEnds(compiled, context=context)
         self._findings: list[Finding] = []
@@ -251,7 +251,7 @@ class SafeEnds:
         self._states: list[int] = []
         self._shown: str | None = None
         for rule in self._rules:
-            machine = rule.searcher
+            machine = rule.stepper
             state = machine.start
             if context and rule.rule.context == "prompt":
                 self._shown = context
@@ -277,7 +277,7 @@ class SafeEnds:
         return text[:last]
 
     def _step(self, rule: CompiledRule, state: int, text: str, fit: list[bool], final: bool) -> int:
-        machine = rule.searcher
+        machine = rule.stepper
         for place, cls in enumerate(machine.classes.of_text(text)):
             state = machine.step(state, cls)
             if state < 0:
@@ -292,7 +292,7 @@ class SafeEnds:
     def _refuse(self, rule: CompiledRule) -> None:
         """A match is complete; of rules that read the prompt, only those that end in the output count."""
         if rule.rule.context == "prompt" and self._context and self._shown is not None:
-            spans = find_spans(rule.searcher, self._shown, beyond=len(self._context))
+            spans = find_spans(rule.stepper, self._shown, beyond=len(self._context))
             if next(spans, None) is None:
                 return
         raise RedactionError((rule.id,))

@@ -29,7 +29,7 @@ def check(rng: random.Random, rule: CompiledRule, text: str, context: str = "") 
     machine, before = rule.searcher, len(context)
     whole = find_spans(machine, context + text, beyond=before) if context else find_spans(machine, text)
     expected = [(max(0, start - before), end - before) for start, end in whole]
-    stream = span_stream(machine, context)
+    stream = span_stream(rule.stepper, context)
     found: list[tuple[int, int]] = []
     for chunk in chunks(rng, text):
         settled = stream.safe

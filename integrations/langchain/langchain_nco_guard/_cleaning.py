@@ -23,6 +23,9 @@ __all__ = ["Cleaner", "without_logprobs"]
 M = TypeVar("M", bound=BaseMessage)
 # Token by token, where no single piece matches and all of them together are the text.
 _PIECEMEAL = ("logprobs", "log_probs", "token_ids")
+# Content that is no text.
+_MEDIA = ("image", "image_url", "audio", "input_audio", "video", "file", "document", "media")
+_ARGUMENTS = ("input", "args", "arguments")
 
 
 def without_logprobs(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,7 +230,7 @@ class Cleaner:
                 else None
             )
             if text is None:
-                blocks.append(self.strings(block))
+                blocks.append(self.block(block))
                 continue
             last = len(blocks)
             shown = stream.feed(text)
@@ -240,6 +243,16 @@ class Cleaner:
             block = blocks[last]
             blocks[last] = block + rest if isinstance(block, str) else {**block, "text": block["text"] + rest}
         return blocks
+
+    def block(self, block: Any) -> Any:
+        """A content block that is no text. Images, audio and files are not looked into."""
+        if block.get("type") in _MEDIA:
+            return block
+        cleaned = self.strings(block)
+        for name in _ARGUMENTS:
+            if not isinstance(cleaned.get(name), (str, type(None))):
+                cleaned[name] = self.at("tool-call arguments").json_value(cleaned[name])
+        return cleaned
 
     def strings(self, value: Any) -> Any:
         """Every string at any depth; one may hold JSON itself, as tool calls in `additional_kwargs` do."""

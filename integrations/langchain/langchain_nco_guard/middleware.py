@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
 from langchain_nco_guard._cleaning import Cleaner
-from langchain_nco_guard._guards import GuardSource, as_guard, joined
+from langchain_nco_guard._guards import GuardSource, as_guard, joined, with_policy
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
@@ -43,9 +43,9 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     * Tool results are redacted, or refused with "block", before the model, the state or a callback sees them.
     * With `check_input`, so are the user's messages on their way to the model. The state keeps them as they came.
 
-    Put it last in the list, next to the model: then other middleware may exchange the model or the request, and this one
-    sees what is called. Not covered: what middleware before it adds to an answer, and what a tool streams by a writer of
-    its own.
+    Put it last in the list, next to the model: then other middleware may exchange the model or the request, and this
+    one sees what is called. Not covered: what middleware before it adds to an answer, what a tool streams by a writer
+    of its own, and images, audio and files.
 
     Errors at construction: `PolicyError` and its kin, also for a replacement that is forbidden itself.
     """
@@ -103,12 +103,11 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             request = request.override(messages=messages)
         model = request.model
         if isinstance(model, ChatNCOGuard):
-            both = joined(model.guard, self.guard)
-            return (
-                request
-                if both is model.guard
-                else request.override(model=model.model_copy(update={"guard": both}))
-            )
+            settings = dict(request.model_settings)
+            # A policy given with the call would replace this one.
+            own = with_policy(model.guard, settings.pop("policy", model.guard))
+            model = model.model_copy(update={"guard": joined(own, self.guard)})
+            return request.override(model=model, model_settings=settings)
         return request.override(model=VerifiedChatModel.over(model, self.guard, **self._options))
 
     def _checked(self, response: Any) -> Any:

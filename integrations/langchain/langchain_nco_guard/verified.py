@@ -61,20 +61,13 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         checked = as_guard(guard)
         # Refused now rather than in the middle of an answer.
         checked.stream_verifier(replacement=options.get("replacement", REDACTED))
-        taken = {
-            name: getattr(inner, name)
-            for name in (
-                "callbacks",
-                "tags",
-                "metadata",
-                "cache",
-                "rate_limiter",
-                "disable_streaming",
-                "profile",
-            )
-            if name in cls.model_fields and name in type(inner).model_fields
-        }
-        return cls(**{"inner": inner, "guard": checked, **taken, **options})
+        names = (
+            "callbacks", "tags", "metadata", "cache", "rate_limiter", "disable_streaming", "output_version", "profile",
+        )  # fmt: skip
+        known = type(inner).model_fields
+        taken: dict[str, Any] = {name: getattr(inner, name) for name in names if name in known}
+        fields: dict[str, Any] = {"inner": inner, "guard": checked, **taken, **options}
+        return cls(**fields)
 
     @property
     def _llm_type(self) -> str:

@@ -1,4 +1,4 @@
-"""Agents under `NCOGuardMiddleware`: a guarded local model, hosted stand-ins, tools; beside LangChain's own middleware."""
+"""Agents under `NCOGuardMiddleware`: a guarded local model, hosted stand-ins, tools; and LangChain's own middleware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from langchain_nco_guard import ChatNCOGuard, NCOGuardMiddleware, VerifiedChatModel
 from langchain_nco_guard.testing import ScriptedChatModel
-from nco_guard import Guard, Policy, StringRule
+from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT
 from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
 
@@ -155,10 +155,8 @@ def test_langchains_own_middleware_leaks_where_ours_does_not(policy: Policy, mod
     theirs = [PIIMiddleware("email", apply_to_output=True, apply_to_tool_results=True)]
     leaky = create_agent(hosted(), tools=[lookup_customer], middleware=theirs)
     streamed = list(leaky.stream(ASK, stream_mode=mode))
-    if mode == "messages":
-        shown = "".join(chunk.text for chunk, _ in streamed)
-    else:
-        shown = " ".join(texts_in(streamed))
+    pieces = [chunk.text for chunk, _ in streamed] if mode == "messages" else texts_in(streamed)
+    shown = "".join(pieces)
     assert "john.doe@example.com" in shown
     ours = list(agent(policy).stream(ASK, stream_mode=mode))
     check_everything(policy, ours)
@@ -380,6 +378,18 @@ async def test_a_local_agent_looks_up_and_answers_under_the_policy(local: Any, p
             check_message(policy, message)
 
 
+def test_a_policy_given_with_the_call_is_joined_and_replaces_nothing(
+    local: Any, policy: Policy, other_policy: Policy
+) -> None:
+    class Sets(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            return handler(request.override(model_settings={"policy": other_policy}))
+
+    made = create_agent(local(max_tokens=24), middleware=[Sets(), NCOGuardMiddleware(policy)])
+    answer = made.invoke({"messages": [("human", "How can I reach Daniel Cohen?")]})["messages"][-1]
+    check_message(policy, check_message(other_policy, answer))
+
+
 # -- the pieces --------------------------------------------------------------------------------------------------
 
 
@@ -425,6 +435,16 @@ class Whole(ScriptedChatModel):
 
         message = self._next(messages)
         yield ChatGenerationChunk(message=AIMessageChunk(**message.model_dump(exclude={"type"})))
+
+
+def test_arguments_in_content_blocks_are_checked_and_media_left_alone(policy: Policy) -> None:
+    digits = Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{9,}"),))
+    blocks = [
+        {"type": "tool_use", "id": "1", "name": "lookup_customer", "input": {"card": 4111111111111111}},
+        {"type": "image", "base64": "123456789"},
+    ]
+    model = VerifiedChatModel.over(Whole(script=[AIMessage(blocks)]), digits, on_violation="redact")
+    assert model.invoke("x").content == [{**blocks[0], "input": {"card": "[redacted]"}}, blocks[1]]
 
 
 def test_two_policies_two_middlewares(policy: Policy, other_policy: Policy) -> None:

@@ -14,11 +14,11 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_huggingface import HuggingFacePipeline
-from langchain_nco_guard import ChatNCOGuard
-from langchain_nco_guard._guards import joined, seeing_through_json
 from pydantic import BaseModel
 from transformers import LogitsProcessor
 
+from langchain_nco_guard import ChatNCOGuard
+from langchain_nco_guard._guards import joined, seeing_through_json
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT, TOOLS, model_path
 from nco_guard.errors import UnsupportedError, ViolationError

@@ -16,9 +16,9 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable
 from langchain_huggingface import HuggingFacePipeline
+
 from langchain_nco_guard import GuardedPipeline
 from langchain_nco_guard._guards import bind_to_model
-
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.demo import chat, model_path

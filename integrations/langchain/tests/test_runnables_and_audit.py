@@ -129,7 +129,7 @@ async def test_runs_tools_and_verifications_are_recorded_without_text(policy: Po
             )
         )
     written = path.read_text()
-    for secret in ("john", "maria", "312", "Write", "Maria", "hi there"):
+    for secret in ("john", "maria", "312-555", "Write", "Maria", "hi there"):
         assert secret not in written
     events = read_events(path).events
     started = [event for event in events if event.kind == "run_started"]
