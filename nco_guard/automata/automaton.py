@@ -61,6 +61,14 @@ class Automaton(ABC):
         """
         return state
 
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | None:
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+
+        None where that is not known. Where it is, every text that completes a match from `start` completes one from any
+        state, and a text may end wherever none has completed.
+        """
+        return None
+
     @property
     @abstractmethod
     def state_count(self) -> int:

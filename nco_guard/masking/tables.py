@@ -179,7 +179,10 @@ class ConstraintTable:
         return self._view(state, completing, nodes, bits)
 
     def _walk(self, state: int) -> tuple[Ids, Ids, NDArray[np.int32]]:
-        """The nodes with which a match completes and, not at the root, begins to; those in another state, and which."""
+        """The nodes at which a match completes that does not at the root; those in another state, and which states.
+
+        Of the latter only those below which that can matter.
+        """
         tree = self._tree
         matches: list[Ids] = [NO_IDS]
         others: list[Ids] = [NO_IDS]
@@ -196,6 +199,11 @@ class ConstraintTable:
                 matches.append(nodes[matched & ~self._tops_among(nodes)])
             on = ~matched & (reached != self._node_state[nodes])
             parents, current = nodes[on], reached[on]
+            distances = self.automaton.distances(current)
+            if distances is not None:
+                # Too far from any match for the tokens below, and for the ways out tried after them, to differ.
+                near = distances <= self._tree.heights[parents].astype(np.int16) + self._paths.longest
+                parents, current = parents[near], current[near]
             others.append(parents)
             states.append(current)
         return np.concatenate(matches), np.concatenate(others), np.concatenate(states)
