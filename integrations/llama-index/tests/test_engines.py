@@ -57,7 +57,8 @@ def test_a_query_engine_answers_within_the_policy(
     assert keeps([answer.response])
     assert len(answer.source_nodes) == 2
     for node in answer.source_nodes:
-        keeps([node.get_content(MetadataMode.ALL), str(node.node.model_dump())])
+        related = [info.metadata for info in node.node.relationships.values()]
+        keeps([node.get_content(MetadataMode.ALL), str(node.metadata), str(related)])
 
 
 def test_a_streaming_query_engine_never_shows_a_match(

@@ -20,6 +20,9 @@ from nco_guard.verify import verify
 
 __all__ = ["ReplyReader", "ToolCall", "parse_call"]
 
+# Ids are shown beside the text: without digits they cannot look like somebody's number.
+_LETTERS = str.maketrans("0123456789", "ghijkmnopq")
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -165,4 +168,4 @@ def parse_call(body: str) -> ToolCall | None:
         return None
     if not isinstance(arguments, dict) or not isinstance(data.get("name"), str):
         return None
-    return ToolCall(f"call_{uuid4().hex[:12]}", data["name"], arguments)
+    return ToolCall(f"call_{uuid4().hex[:16].translate(_LETTERS)}", data["name"], arguments)
