@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+import numpy as np
+
 from nco_guard.automata import (
     CHECKSUMS,
     AlternatingMachine,
@@ -23,6 +25,7 @@ from nco_guard.automata import (
     FoldedMachine,
     FoldSpec,
     FsmMachine,
+    ProductMachine,
     Rewriting,
     RewrittenAutomaton,
     SubstringSearcher,
@@ -42,6 +45,13 @@ from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 __all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy"]
 
 UTF8_RULE = "utf-8"
+
+# So many rules are run as one automaton if together they tell at most so many ASCII characters apart: with more letters
+# a product would meet a new state at nearly every token. So many kinds of rules are tried to be told apart.
+_CROWD = 32
+_CROWD_LETTERS = 16
+_CROWDS = 8
+_EXPLORED_STATES = 64
 _HARD = float("inf")
 
 
@@ -75,8 +85,9 @@ class CompiledRule:
 
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
     ready-made automaton. Both are about the text as `fold` folds it. For lists of strings that are looked for as they
-    are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. `lock` is to
-    be held while `searcher` or `stepper` is used: its states are found lazily.
+    are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. `letters`: the
+    class of each ASCII character, of those that the pattern tells apart; empty for strings. `lock` is to be held while
+    `searcher` or `stepper` is used: their states are found lazily.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -85,6 +96,7 @@ class CompiledRule:
         self.lock = threading.RLock()
         self._node: syntax.Node | None = None
         self.stop_node: syntax.Node | None = None
+        self.letters: tuple[int, ...] = ()
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
         if not self._as_written:
             self._node = self._read()
@@ -170,6 +182,7 @@ class CompiledRule:
             return
         with self._naming():
             machine = self._searching(every_end=False)
+            self.letters = tuple(machine.classes.of(np.arange(0x80, dtype=np.uint32)).tolist())
             name = "fsm" if isinstance(self.rule, AutomatonRule) else "regex"
             empty = (
                 machine.accepts_empty
@@ -325,10 +338,14 @@ class CompiledPolicy:
             yield source, build if rewriting is None else partial(_rewritten, build, rewriting)
 
     def _plain_sources(self) -> Iterator[tuple[tuple[object, ...], Callable[[], Constraint]]]:
+        crowds = _crowds(self.rules)
+        crowded = {compiled for crowd in crowds for compiled in crowd}
         for compiled in self.rules:
-            if compiled.listed is None or compiled.rule.mode != "hard":
+            if compiled not in crowded and (compiled.listed is None or compiled.rule.mode != "hard"):
                 for stop in _stops(compiled):
                     yield (compiled, stop), partial(_own_constraint, compiled, stop)
+        for crowd in crowds:
+            yield (crowd,), partial(_crowd_constraint, crowd)
         for group in self.groups:
             yield (group,), partial(_group_constraint, group)
 
@@ -355,6 +372,50 @@ def _own_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
     monitor = rule.mode == "monitor"
     penalty = 0.0 if monitor else rule.penalty
     return Constraint((rule.id,), automaton, penalty, monitor=monitor, reads_prompt=rule.context == "prompt")
+
+
+def _crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
+    """Hard rules that are many and tell few characters apart: each group of them is run as one automaton."""
+    fit = [
+        compiled
+        for compiled in rules
+        if compiled.rule.mode == "hard"
+        and compiled.rule.context == "output"
+        and 0 < len(set(compiled.letters)) <= _CROWD_LETTERS
+        and (compiled.stop_node or compiled.node) is not None
+    ]
+    crowds: list[tuple[tuple[int, ...], list[CompiledRule]]] = []
+    for compiled in fit if len(fit) >= _CROWD else ():
+        for place, (letters, members) in enumerate(crowds):
+            numbers: dict[tuple[int, int], int] = {}
+            pairs = zip(letters, compiled.letters, strict=True)
+            joint = tuple([numbers.setdefault(pair, len(numbers)) for pair in pairs])
+            if len(numbers) <= _CROWD_LETTERS:
+                members.append(compiled)
+                crowds[place] = (joint, members)
+                break
+        else:
+            if len(crowds) < _CROWDS:
+                crowds.append((compiled.letters, [compiled]))
+    return [tuple(members) for _, members in crowds if len(members) >= _CROWD]
+
+
+def _crowd_constraint(crowd: tuple[CompiledRule, ...]) -> Constraint:
+    product = ProductMachine([compiled.machine(every_end=False, stop=True) for compiled in crowd])
+    product.explore(_EXPLORED_STATES)
+    automaton = ClassAutomaton(product, absorbing=True)
+    ids = tuple(compiled.id for compiled in crowd)
+
+    def named(state: int, which: Callable[[int], list[int]]) -> tuple[str, ...]:
+        members = sorted({i for inner in automaton.machine_states(state) for i in which(inner)})
+        return tuple([ids[i] for i in members])
+
+    return Constraint(
+        ids,
+        automaton,
+        rules_at=lambda state: named(state, product.completed_by),
+        rules_at_end=lambda state: named(state, product.pending_in),
+    )
 
 
 def _group_constraint(group: StringGroup) -> Constraint:

@@ -278,12 +278,13 @@ class SafeEnds:
 
     def _step(self, rule: CompiledRule, state: int, text: str, fit: list[bool], final: bool) -> int:
         machine = rule.stepper
+        step, may_end = machine.step, machine.may_end
         for place, cls in enumerate(machine.classes.of_text(text)):
-            state = machine.step(state, cls)
+            state = step(state, cls)
             if state < 0:
                 self._refuse(rule)
                 state = ~state
-            if fit[place] and not machine.may_end(state):
+            if not may_end(state):
                 fit[place] = False
         if final and not machine.may_end(state):
             self._refuse(rule)

@@ -128,7 +128,17 @@ def test_a_word_is_shown_once_it_is_no_match_any_more() -> None:
 
 def test_matches_that_overlap_are_replaced_once_by_the_first() -> None:
     policy = policy_of(StringRule(id="a", strings=("abc",)), StringRule(id="b", strings=("cde", "c")))
-    assert redact(policy, "xabcdex c", replacement=lambda rule: f"<{rule.upper()}>").text == "x<A>x <B>"
+
+    def named(rule: str) -> str:
+        return f"<{rule.upper()}>"
+
+    assert redact(policy, "xabcdex c", replacement=named).text == "x<A>x <B>"
+    # In a stream the first may be shown as replaced before the second is known.
+    assert "".join(pieces_of(StreamVerifier(policy, replacement=named), "xabcdex c")) == "x<A>x <B>"
+    late = StreamVerifier(
+        policy_of(StringRule(id="a", strings=("abc",)), StringRule(id="b", strings=("cdefg",)))
+    )
+    assert pieces_of(late, "abcdefg.") == ["", "", "[redacted]", "", "", "", "", ".", ""]
 
 
 def test_raise_names_the_rules_and_not_the_text() -> None:

@@ -267,6 +267,14 @@ class ClassAutomaton(TableAutomaton):
                 return False
         return True
 
+    def machine_states(self, state: int) -> list[int]:
+        """What the machine is in; within a character, what its possible ends lead to."""
+        inner, node = self._keys[state]
+        if node == 0:
+            return [inner]
+        reached = [self.machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
+        return [~r if r < 0 else r for r in reached]
+
     def past_prompt(self, state: int) -> int:
         """The state after a prompt, which ends between characters."""
         if state == SINK:

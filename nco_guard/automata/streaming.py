@@ -81,6 +81,9 @@ class _Search:
         # the same key complete exactly when it does, and lie within its match.
         self._live: dict[tuple[int, bool], int] = {}
         self._complete: list[int] = []
+        # What becomes of a match that begins before a character: by state and class, (key while under way, whether it
+        # is complete at once).
+        self._begun: dict[tuple[int, int], tuple[tuple[int, bool] | None, bool]] = {}
 
     @property
     def safe(self) -> int:
@@ -114,8 +117,7 @@ class _Search:
         """All places under way go on by one character, and one more begins before it."""
         machine, cls = self._machine, self._classes[index]
         live: dict[tuple[int, bool], int] = {}
-        fresh = (machine.planted(self._states[index]), False), self._base + index
-        for (state, matched), start in (*self._live.items(), fresh):
+        for (state, matched), start in self._live.items():
             reached = machine.step(state, cls, seed=False)
             if reached < 0:
                 reached, matched = ~reached, True
@@ -123,7 +125,23 @@ class _Search:
                 live[reached, matched] = min(start, live.get((reached, matched), start))
             elif matched:
                 self._complete.append(start)
+        key, done = self._begin(self._states[index], cls)
+        if key is not None:
+            live.setdefault(key, self._base + index)
+        elif done:
+            self._complete.append(self._base + index)
         self._live = live
+
+    def _begin(self, before: int, cls: int) -> tuple[tuple[int, bool] | None, bool]:
+        known = self._begun.get((before, cls))
+        if known is None:
+            machine = self._machine
+            reached = machine.step(machine.planted(before), cls, seed=False)
+            done = reached < 0
+            reached = ~reached if done else reached
+            known = None if machine.is_bare(reached) else (reached, done), done
+            self._begun[before, cls] = known
+        return known
 
     def _settle(self, spans: list[Span]) -> bool:
         """Make a span of the first complete match, unless one that begins before it is under way."""

@@ -35,10 +35,11 @@ def _ascii_count(classes: Classes) -> int:
 
 
 class Quotients:
-    """The prefix tree of a vocabulary and its quotients, made as they are asked for."""
+    """The prefix tree of a vocabulary and its quotients, made as they are asked for. For use under one lock."""
 
     def __init__(self, tree: PrefixTree) -> None:
         self.tree = tree
+        self._scratch: dict[int, NDArray[np.bool_]] = {}  # of trees that are kept here
         self._made: list[tuple[Classes, PrefixTree | None]] = []  # None: planned, not needed yet
 
     def plan(self, partitions: Iterable[Classes]) -> None:
@@ -76,6 +77,12 @@ class Quotients:
                 made = self.tree
             self._made[place] = (finer, made)
         return made
+
+    def scratch(self, tree: PrefixTree) -> NDArray[np.bool_]:
+        """A bit for each node of a tree, for whoever leaves it all False; one for all users of the tree."""
+        if id(tree) not in self._scratch:
+            self._scratch[id(tree)] = np.zeros(len(tree), bool)
+        return self._scratch[id(tree)]
 
     @property
     def nbytes(self) -> int:

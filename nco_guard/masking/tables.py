@@ -57,12 +57,17 @@ class ConstraintTable:
     """Masks and transitions of one constraint over one vocabulary, found state by state.
 
     `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart. `view_bytes`:
-    how much of `nbytes` views of single states hold.
+    how much of `nbytes` views of single states hold. `seen` bool [nodes]: scratch, all False between calls.
     Errors: `StateLimitError`, naming the rule.
     """
 
     def __init__(
-        self, constraint: Constraint, tree: PrefixTree, vocabulary: Vocabulary, paths: ExitPaths
+        self,
+        constraint: Constraint,
+        tree: PrefixTree,
+        vocabulary: Vocabulary,
+        paths: ExitPaths,
+        seen: NDArray[np.bool_],
     ) -> None:
         self.constraint = constraint
         self.automaton = constraint.automaton
@@ -74,10 +79,9 @@ class ConstraintTable:
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
         self.view_bytes = 0
-        self._node_state: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         # Soft constraints go on after a match: whether one has completed is kept apart from the state.
         self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
-        self._seen: NDArray[np.bool_] = np.zeros(len(tree), bool)  # all False between walks
+        self._seen = seen
         try:
             self._run_root()
         except StateLimitError as error:
@@ -93,7 +97,8 @@ class ConstraintTable:
         return StateLimitError(error.message, rule_id=", ".join(self.constraint.rule_ids[:3]))
 
     def _run_root(self) -> None:
-        tree, hard, states = self._tree, self.constraint.hard, self._node_state
+        tree, hard = self._tree, self.constraint.hard
+        states: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         states[0] = self.root
         for first, last in tree.levels:
             above = tree.parent[first:last]
@@ -109,6 +114,8 @@ class ConstraintTable:
                 self._node_completed[first:last] = matched | self._node_completed[above]
                 reached[matched] = ~reached[matched]
             states[first:last] = reached
+        small = self.automaton.state_count <= np.iinfo(np.int16).max
+        self._node_state: NDArray[np.int32] | NDArray[np.int16] = states.astype(np.int16) if small else states
         if not hard:
             completing = np.sort(tree.order[self._node_completed[tree.node_of]])
             self._root_view = StateView(completing, NO_IDS, _NO_BITS, NO_IDS, True)
@@ -273,7 +280,7 @@ class ConstraintTable:
     @property
     def nbytes(self) -> int:
         """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
-        arrays = [self._node_state, self._node_completed, self._seen, self._root_view.completing]
+        arrays = [self._node_state, self._node_completed, self._root_view.completing]
         if self.constraint.hard:
             arrays += [self._tops, self._unusual_nodes, self._barred_bits]
             arrays += [self._root_view.unusual, self._root_view.barred, self._root_view.pending]

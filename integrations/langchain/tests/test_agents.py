@@ -101,6 +101,16 @@ async def test_no_stream_of_an_agent_shows_a_match_at_any_moment(
     assert any(event["event"] == "on_tool_end" for event in events)
 
 
+@pytest.mark.filterwarnings("ignore:.*experimental.*", "ignore:.*beta.*")
+async def test_events_of_the_third_version_are_clean(policy: Policy) -> None:
+    events = list(agent(policy).stream_events(ASK, version="v3"))
+    stream = await agent(policy).astream_events(ASK, version="v3")
+    for seen in (events, [event async for event in stream]):
+        assert len(seen) > 10
+        check_everything(policy, seen)
+        assert not any(secret in str(seen) for secret in SECRETS)
+
+
 async def test_the_result_and_the_state_are_clean(policy: Policy) -> None:
     for result in (
         agent(policy).invoke(ASK),
