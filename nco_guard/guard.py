@@ -197,11 +197,21 @@ class Guard:
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
         return guarded
 
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
-        """A recorder for one run of an engine, its start recorded; None without an audit sink."""
+    def recorder(
+        self,
+        bound: BoundGuard,
+        sequences: int,
+        model_id: str | None = None,
+        *,
+        parent_id: str | None = None,
+    ) -> RunRecorder | None:
+        """A recorder for one run of an engine, its start recorded; None without an audit sink.
+
+        `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
+        """
         if self._audit is None:
             return None
-        recorder = RunRecorder(self._audit)
+        recorder = RunRecorder(self._audit, parent_id=parent_id)
         recorder.started(
             policy_name=self.policy.name,
             policy_digest=self.policy.digest,
