@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import peers
 from nco_guard.compiler import compile_policy
+from nco_guard.errors import ForbiddenTokenError
+from nco_guard.evaluation.peers import LLGuidance
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
 from nco_guard.session import BoundGuard
@@ -54,7 +55,7 @@ clock = time.thread_time
 class Judge:
     """The tokenizer as llguidance sees it, and which tokens it never allows (bool [width])."""
 
-    tokenizer: Any
+    view: Any
     special: NDArray[np.bool_]
 
 
@@ -102,19 +103,20 @@ def policies() -> dict[str, Policy]:
     }
 
 
-def peer_patterns(policy: Policy) -> list[str] | None:
-    """The policy as plain patterns, where llguidance's dialect has all of it."""
+def peer_constraints(policy: Policy) -> tuple[list[str], list[str]] | None:
+    """The policy as plain strings and patterns, where llguidance's dialect has all of it."""
+    strings: list[str] = []
     patterns: list[str] = []
     for rule in policy.rules:
         if rule.whole_word or rule.case == "fold" or rule.mode != "hard" or rule.stop_at:
             return None
         if isinstance(rule, StringRule):
-            patterns.extend(map(peers.escaped, rule.strings))
+            strings.extend(rule.strings)
         elif isinstance(rule, RegexRule) and not any(mark in rule.regex for mark in ("(?", r"\b", "^", "$")):
             patterns.append(rule.regex)
         else:
             return None
-    return patterns
+    return strings, patterns
 
 
 def path(bound: BoundGuard, ids: Sequence[int], count: int) -> list[int]:
@@ -158,16 +160,22 @@ def measure(
     new, known = walk(bound, kept)
 
     peer: dict[str, Any] = dict.fromkeys(("setup", "median", "p99", "mean", "agree"))
-    patterns = peer_patterns(policy)
-    if judge is not None and patterns is not None:
-        matcher, peer["setup"] = timed(lambda: peers.exclusion(judge.tokenizer, patterns))
+    constraints = peer_constraints(policy)
+    if judge is not None and constraints is not None:
+        engine = LLGuidance(view=judge.view, threads=1)
+        ready, peer["setup"] = timed(lambda: engine.setup(*constraints, None, vocabulary=vocabulary))
+        matcher = ready.matcher()
         session, elapsed, peer["agree"] = bound.session(), [], True
         for token in kept:
             started = clock()
-            theirs = peers.forbidden(matcher, vocabulary.width)
-            consumed = matcher.consume_token(token)
+            theirs = matcher.forbidden()
+            try:
+                matcher.advance(token)
+            except ForbiddenTokenError:
+                peer["agree"] = False
+                break
             elapsed.append(clock() - started)
-            peer["agree"] &= consumed and not ((session.mask() != theirs) & ~judge.special).any()
+            peer["agree"] &= not ((session.mask() != theirs) & ~judge.special).any()
             session.advance(token)
         peer["median"], peer["p99"] = percentile(elapsed, 0.5), percentile(elapsed, 0.99)
         peer["mean"] = round(1e6 * statistics.fmean(elapsed), 2)
@@ -242,7 +250,6 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
 
-    import llguidance.hf
     from transformers import PreTrainedTokenizerFast
 
     folder = options.tokenizer or Path(__file__).resolve().parent.parent / "nco_guard" / "demo" / "model"
@@ -253,7 +260,7 @@ def main() -> int:
     if vocabulary.eos_ids and not vocabulary.strips_first_space:
         special = np.array([not token for token in vocabulary.tokens])
         special[[*tokenizer.get_added_vocab().values(), *vocabulary.unusable_ids]] = True
-        judge = Judge(llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary.width), special)
+        judge = Judge(LLGuidance.read(tokenizer, vocabulary.width), special)
     ids = tokenizer(TEXT, add_special_tokens=False).input_ids
     print(
         f"{vocabulary.width:,} tokens ({vocabulary.family}); vocabulary read in {read_seconds:.2f} s, prefix tree of "

@@ -7,13 +7,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import llguidance.hf
 import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks import peers
 from nco_guard.compiler import compile_policy
+from nco_guard.evaluation.peers import LLGuidance
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
 from nco_guard.session import BoundGuard
 from nco_guard.testing import tiny_tokenizer
@@ -40,7 +39,7 @@ class Court:
     def __init__(self, tokenizer: Any) -> None:
         self.vocabulary = read_vocabulary(tokenizer)
         (self.eos,) = self.vocabulary.eos_ids
-        self.judge = llguidance.hf.from_tokenizer(tokenizer, n_vocab=self.vocabulary.width)
+        self.judge = LLGuidance(view=LLGuidance.read(tokenizer, self.vocabulary.width))
         tokens = self.vocabulary.tokens
         # Its documented extra: what it calls special cannot be written at all.
         self.special = np.array([not token for token in tokens])
@@ -56,11 +55,11 @@ class Court:
         session = BoundGuard(
             compile_policy(Policy(name="judge", rules=tuple(rules))), self.vocabulary
         ).session()
-        judge = peers.exclusion(self.judge, [*map(peers.escaped, strings), *patterns])
+        judge = self.judge.setup(strings, patterns, None, vocabulary=self.vocabulary).matcher()
         wanted = "".join(rng.choice([*strings, *SNIPPETS]) for _ in range(steps)).encode()
         width, compared = self.vocabulary.width, 0
         for _ in range(steps):
-            ours, theirs = session.mask(), peers.forbidden(judge, width)
+            ours, theirs = session.mask(), judge.forbidden()
             # Ours allows the skipped special tokens: they add nothing to the text.
             differing = np.flatnonzero((ours != theirs) & ~self.special)
             assert not len(differing), (strings, patterns, session.text, differing[:5])
@@ -72,7 +71,7 @@ class Court:
             token = rng.choice(fitting if fitting and rng.random() < 0.9 else allowed.tolist())
             wanted = wanted[len(self.vocabulary.tokens[token]) or 1 :]
             session.advance(token)
-            assert judge.consume_token(token)
+            judge.advance(token)
         return compared
 
 

@@ -42,11 +42,11 @@ class _Rows:
 
 
 class ProductMachine:
-    """Completes a match where any member does, and lets the text end where all members do. Members are of hard rules.
+    """Completes a match where any member does, and lets the text end where all members do; for hard rules.
 
-    A `CharMachine` over the classes of characters that some member tells apart. `completed_by(state)`: the members whose
-    match a step into `state` completed, or can no longer be avoided; `pending_in(state)`: those that do not let the text
-    end there.
+    A `CharMachine` over the classes of characters that some member tells apart. `completed_by(state)`: the members
+    whose match a step into `state` completed, or can no longer be avoided; `pending_in(state)`: those that do not let
+    the text end there.
 
     Cost: a row of 4 bytes a member for each state; a new transition is one gather over all members. Errors:
     `StateLimitError` of a member or of the product.
@@ -98,7 +98,8 @@ class ProductMachine:
 
     def _row(self, state: int) -> NDArray[np.int32]:
         row = self._rows.array[state]
-        return np.where(row < 0, ~row, row)
+        found: NDArray[np.int32] = np.where(row < 0, ~row, row)
+        return found
 
     def step(self, state: int, cls: int) -> int:
         """The next state, or `~next` if a match completes or cannot be avoided any more."""
@@ -138,7 +139,7 @@ class ProductMachine:
                     if self._stack.array[place, cls] == _UNKNOWN:
                         self._step_member(place, cls)
                     reached = int(self._stack.array[place, cls])
-                    if 0 <= reached and reached not in found and len(found) < states:
+                    if reached >= 0 and reached not in found and len(found) < states:
                         found.add(reached)
                         waiting.append(reached)
 

@@ -1,8 +1,8 @@
 """Ways out: a few short texts that are tried first to show that a text can be brought to an allowed end.
 
-Whether rules leave each other a common way out takes a search in general. Nearly always a byte or two is proof enough: a
-full stop, a space, a letter, or the rest of a character. Which of these *paths* each rule allows is a word of bits per
-automaton state; what several rules allow together is their intersection.
+Whether rules leave each other a common way out takes a search in general. Nearly always a byte or two is proof enough:
+a full stop, a space, a letter, or the rest of a character. Which of these *paths* each rule allows is a word of bits
+per automaton state; what several rules allow together is their intersection.
 """
 
 from __future__ import annotations

@@ -80,8 +80,12 @@ class HardConstraints:
         self._with_text[tree.order] = True
         self._text_count = len(tree.order)
         ends = frozenset(vocabulary.eos_ids)
-        self._silent_ends = [t for t in vocabulary.eos_ids if not vocabulary.tokens[t] and t not in self._unusable]
-        self._ends_with_text = [t for t in vocabulary.eos_ids if vocabulary.tokens[t] and t not in self._unusable]
+        self._silent_ends = [
+            t for t in vocabulary.eos_ids if not vocabulary.tokens[t] and t not in self._unusable
+        ]
+        self._ends_with_text = [
+            t for t in vocabulary.eos_ids if vocabulary.tokens[t] and t not in self._unusable
+        ]
         self._silent: Ids = np.array(
             [i for i in range(self._width) if not self._with_text[i] and i not in ends], np.int64
         )
@@ -152,9 +156,9 @@ class HardConstraints:
             if len(late):
                 parts.append(late)
         # Tokens without text leave the state as it is.
-        if len(self._silent) and not all(v.may_end for v in views):
-            if not self._can_end(np.array([states], np.int32), tokens_left)[0]:
-                parts.append(self._silent)
+        silent = len(self._silent) and not all(v.may_end for v in views)
+        if silent and not self._can_end(np.array([states], np.int32), tokens_left)[0]:
+            parts.append(self._silent)
         return union(parts, self._width) if len(parts) > 1 else completing
 
     def _pending(self, views: list[StateView], completing: Ids) -> Ids:
@@ -182,7 +186,8 @@ class HardConstraints:
         for view in plain:
             scratch[view.unusual] = 0
         ways = self._ways_within[tokens_left]
-        return pending[total & ways == ways]
+        doubtful: Ids = pending[total & ways == ways]
+        return doubtful
 
     def _can_end(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row of states: whether the text can be brought to an allowed end by at most so many tokens.
@@ -278,7 +283,11 @@ class HardConstraints:
                 "matched so far, too much text is needed to get out of the match: make counted repeats shorter",
                 rule_id=", ".join(at_fault) or UTF8_RULE,
             )
-        return _distinct(self._next_rows(states, pending)) if len(pending) else np.zeros((0, len(states)), np.int32)
+        return (
+            _distinct(self._next_rows(states, pending))
+            if len(pending)
+            else np.zeros((0, len(states)), np.int32)
+        )
 
     @property
     def nbytes(self) -> int:

@@ -50,26 +50,29 @@ class JointTables:
         tree: PrefixTree,
         *,
         memory_limit: int = 512 << 20,
+        like: JointTables | None = None,
     ) -> None:
-        """`tree` holds the tokens that add text and do not end it; `memory_limit` in bytes, see `full`."""
+        """`tree` holds the tokens that add text and do not end it; `memory_limit` in bytes, see `full`.
+
+        `like`: tables over the same vocabulary and tree. What they found about constraints that are also among these
+        (the same objects) is shared with them, and their lock is.
+        """
         self.vocabulary = vocabulary
         self.memory_limit = memory_limit
         self.full = False
         self.constraints = tuple(constraints)
-        paths = ExitPaths(vocabulary, tree)
-        self._quotients = Quotients(tree)
-        partitions = [c.automaton.byte_classes for c in self.constraints]
-        self._quotients.plan(partitions)
-        self.tables = tuple(
-            ConstraintTable(constraint, self._quotients.of(classes), vocabulary, paths)
-            for constraint, classes in zip(self.constraints, partitions, strict=True)
-        )
+        self._lock = threading.RLock() if like is None else like._lock
+        self._paths = ExitPaths(vocabulary, tree) if like is None else like._paths
+        self._quotients = Quotients(tree) if like is None else like._quotients
+        with self._lock:
+            self.tables = self._tables_of(
+                vocabulary, {} if like is None else {id(t.constraint): t for t in like.tables}
+            )
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
-        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree, paths)
+        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree, self._paths)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
-        self._lock = threading.RLock()
 
         self._states: list[tuple[int, ...]] = []
         self._ids: dict[tuple[int, ...], int] = {}
@@ -79,6 +82,20 @@ class JointTables:
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._mask_bytes = 0
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
+
+    def _tables_of(
+        self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
+    ) -> tuple[ConstraintTable, ...]:
+        fresh = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
+        self._quotients.plan(fresh.values())
+        return tuple(
+            known[id(constraint)]
+            if id(constraint) in known
+            else ConstraintTable(
+                constraint, self._quotients.of(fresh[id(constraint)]), vocabulary, self._paths
+            )
+            for constraint in self.constraints
+        )
 
     def _first(self, constraint: Constraint) -> int:
         automaton, vocabulary = constraint.automaton, self.vocabulary

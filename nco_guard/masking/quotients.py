@@ -17,8 +17,8 @@ __all__ = ["Quotients"]
 
 Classes = NDArray[np.uint8]
 
-# Most classes of ASCII bytes for which a quotient is built, and up to which constraints share one. Text is mostly ASCII:
-# with more, nearly all of the tree is left.
+# Most classes of ASCII bytes for which a quotient is built, and up to which constraints share one. Text is mostly
+# ASCII: with more, nearly all of the tree is left.
 _ASCII_CLASSES = 20
 _SHARED_CLASSES = 16
 
@@ -26,7 +26,8 @@ _SHARED_CLASSES = 16
 def joint_classes(first: Classes, second: Classes) -> Classes:
     """The classes of bytes that either of two partitions tells apart, numbered from 0."""
     _, classes = np.unique(first.astype(np.int32) << 8 | second, return_inverse=True)
-    return classes.ravel().astype(np.uint8)
+    found: Classes = classes.ravel().astype(np.uint8)
+    return found
 
 
 def _ascii_count(classes: Classes) -> int:

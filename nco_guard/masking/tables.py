@@ -39,10 +39,10 @@ _NO_BITS: NDArray[np.int64] = np.zeros(0, np.int64)
 class StateView:
     """What one state of one constraint means for every token. Arrays are shared and never written to.
 
-    `completing`: sorted ids of the tokens that complete a match. Of the tokens that do not: `unusual`, those after which
-    other ways out (`exits`) are barred than usual for the constraint, with `barred`, which ones, as bits; and
-    `pending`, those after which the text may not end. `may_end`: whether it may end in this state. Only `completing` is
-    found for soft constraints.
+    `completing`: sorted ids of the tokens that complete a match. Of the tokens that do not: `unusual`, those after
+    which other ways out (`exits`) are barred than usual for the constraint, with `barred`, which ones, as bits; and
+    `pending`, those after which the text may not end. `may_end`: whether it may end in this state. Only `completing`
+    is found for soft constraints.
     """
 
     completing: Ids

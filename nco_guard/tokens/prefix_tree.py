@@ -144,9 +144,11 @@ class PrefixTree:
         nodes = merged[self.node_of]
         tree.exact = np.bincount(nodes, minlength=total).astype(np.int32)
         below = tree.exact.astype(np.int64)
-        for (first, last), (above, end) in zip(reversed(levels), [*reversed(levels[:-1]), (0, 1)], strict=True):
-            own = tree.parent[first:last] - above
-            below[above:end] += np.bincount(own, below[first:last], end - above).astype(np.int64)
+        for (first, last), (upper, end) in zip(
+            reversed(levels), [*reversed(levels[:-1]), (0, 1)], strict=True
+        ):
+            own = tree.parent[first:last] - upper
+            below[upper:end] += np.bincount(own, below[first:last], end - upper).astype(np.int64)
         # Siblings are neighbours: each begins where the tokens below those before it end.
         earlier = np.cumsum(below) - below
         low = np.zeros(total, np.int64)
@@ -199,10 +201,8 @@ class PrefixTree:
         return self.order[_ranges(self.low[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
-def _numbered(
-    keys: NDArray[np.int64], bound: int, first: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct keys, sorted, and for each key its number among them, counted from `first`. Keys lie below `bound`."""
+def _numbered(keys: NDArray[np.int64], bound: int, first: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`."""
     if bound > 64 * len(keys) + 4096:
         distinct, numbers = np.unique(keys, return_inverse=True)
         return distinct, (numbers.ravel() + first).astype(np.int32)
