@@ -18,7 +18,8 @@ from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import ForbiddenTokenError, GenerationError, PolicyError
 from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.policy import Policy
-from nco_guard.tokens import PrefixTree, Vocabulary
+from nco_guard.store import Store
+from nco_guard.tokens import Vocabulary, shared_tree
 
 __all__ = ["BoundGuard", "Session"]
 
@@ -28,18 +29,22 @@ class BoundGuard:
 
     Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
     meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens.
-    `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
+    `store`: where what was worked out is kept for other processes. `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
     """
 
     def __init__(
-        self, compiled: CompiledPolicy, vocabulary: Vocabulary, *, memory_limit: int = 512 << 20
+        self,
+        compiled: CompiledPolicy,
+        vocabulary: Vocabulary,
+        *,
+        memory_limit: int = 512 << 20,
+        store: Store | None = None,
     ) -> None:
         started = time.perf_counter()
         self._compiled = compiled
         self.vocabulary = vocabulary
         self._memory_limit = memory_limit
-        outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
-        self._tree = PrefixTree(vocabulary.tokens, [i for i in range(vocabulary.width) if i not in outside])
+        self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
         self.fallback_id = self._find_fallback()
