@@ -43,7 +43,7 @@ _MAGIC = b"nco-guard store 1\n"
 _SUM_BYTES = 32
 _ALIGNED = 16
 _SUFFIX = ".arrays"
-_DTYPES = frozenset({"|b1", "|u1", "|i1", "<u4", "<i4", "<i8"})
+_DTYPES = frozenset({"|b1", "|u1", "|i1", "<u2", "<u4", "<i4", "<i8"})
 _DEFAULT_LIMIT = 1 << 30
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died
 # The rooms whose code decides what entries hold.
@@ -138,7 +138,7 @@ class Store:
     def save(self, kind: str, key: str, arrays: Arrays) -> bool:
         """Keep arrays under a key, in place of what is there; whether that worked.
 
-        Types: booleans, bytes, and integers of 32 and 64 bits; others are a `TypeError`.
+        Types: booleans, bytes, and integers of 16, 32 and 64 bits; others are a `TypeError`.
         """
         data = _packed(kind, key, arrays)
         if len(data) > self.limit:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.automaton import SINK, Automaton
 from nco_guard.automata.charsets import CharClasses, CharSet, both, charset_of, complement, word
 from nco_guard.automata.tries import ROOT, SymbolTrie
-from nco_guard.automata.utf8 import ILL_FORMED, Utf8Classes
+from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedAhoCorasick", "folds_evenly"]
@@ -98,7 +98,7 @@ class FoldedAhoCorasick(Automaton):
                 chr(self._mark) if whole_word and self._between[symbol] else ""
             )
         self._trie = self._build([s.translate(spelled) for s in strings])
-        self._utf8: NDArray[np.int32] = Utf8Classes(classes).table
+        self._utf8: NDArray[np.int32] = utf8_table(classes)
         self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
         self._number(len(strings))
 
