@@ -45,7 +45,7 @@ class Guard:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         self._store = Store.chosen(cache)
-        self._compiled = compile_policy(policy)
+        self._compiled = compile_policy(policy, store=self._store)
         self._audit = audit
         self._bound: dict[tuple[Any, ...], BoundGuard] = {}
         self._lock = threading.Lock()
