@@ -83,7 +83,8 @@ class Guard:
         `skip_special_tokens`: how the text will be decoded. `eos_token_ids`: further ids that end the text, e.g. those
         of the model's generation configuration.
 
-        Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors: `TokenizerError`.
+        Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
+        `TokenizerError`.
         """
         eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
         # Tokens can be added to a tokenizer after it was bound, and its settings switched.

@@ -6,8 +6,10 @@ generate in batches use `BoundGuard.tables` directly (see `batch`).
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +26,25 @@ from nco_guard.tokens import Vocabulary, shared_tree
 __all__ = ["BoundGuard", "Session"]
 
 
+_GROWTH = 0.1  # of an automaton since it was kept, for which it is kept again when the interpreter ends
+_to_save_at_exit: weakref.WeakSet[BoundGuard] = weakref.WeakSet()
+
+
+@atexit.register
+def _save_at_exit() -> None:
+    for bound in list(_to_save_at_exit):
+        bound._tables.save(_GROWTH)
+
+
 class BoundGuard:
     """A policy bound to a vocabulary: masks and transitions, found as they are needed.
 
     Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
     meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens.
-    `store`: where what was worked out is kept for other processes. `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
+    `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
+
+    `store`: where what was worked out is kept for other processes: now, when `save` is called, and when the interpreter
+    ends if much has been found since; never within a step.
     """
 
     def __init__(
@@ -44,6 +59,7 @@ class BoundGuard:
         self._compiled = compiled
         self.vocabulary = vocabulary
         self._memory_limit = memory_limit
+        self._store = store
         self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
@@ -51,6 +67,9 @@ class BoundGuard:
         started = time.perf_counter()
         self._tables = self._fresh()
         self._tables_seconds = time.perf_counter() - started
+        if store is not None:
+            self._tables.save()
+            _to_save_at_exit.add(self)
 
     def __repr__(self) -> str:
         return f"BoundGuard(policy={self.policy.name!r}, vocabulary={self.vocabulary!r})"
@@ -67,7 +86,13 @@ class BoundGuard:
 
     def _fresh(self) -> JointTables:
         constraints = self._compiled.constraints(self.vocabulary.rewriting)
-        return JointTables(constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit)
+        return JointTables(
+            constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit, store=self._store
+        )
+
+    def save(self) -> None:
+        """Keep in the store, if there is one, what texts have led to since. Cost: some milliseconds at most."""
+        self._tables.save()
 
     @property
     def policy(self) -> Policy:

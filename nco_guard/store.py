@@ -43,11 +43,11 @@ _MAGIC = b"nco-guard store 1\n"
 _SUM_BYTES = 32
 _ALIGNED = 16
 _SUFFIX = ".arrays"
-_DTYPES = frozenset({"|b1", "|u1", "|i1", "<u2", "<u4", "<i4", "<i8"})
+_DTYPES = frozenset({"|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _DEFAULT_LIMIT = 1 << 30
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died
 # The rooms whose code decides what entries hold.
-_ROOMS = ("automata", "tokens", "compiler.py", "store.py")
+_ROOMS = ("automata", "tokens", "masking", "compiler.py", "store.py")
 
 
 def digest(*parts: str | bytes | int | None) -> str:

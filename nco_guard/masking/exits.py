@@ -106,6 +106,14 @@ class OpenPaths:
             found = self._known[states]
         return found
 
+    def found(self) -> Bits:
+        """What is known, by state, for a store."""
+        return self._known[: self._automaton.state_count]
+
+    def recall(self, known: Bits) -> None:
+        """Take up what `found` gave for an automaton with the same states."""
+        self._known = known.copy()
+
     @property
     def nbytes(self) -> int:
         """Bytes held."""

@@ -243,7 +243,11 @@ def read_vocabulary(
         _check_against_decode(vocabulary, _samples(vocabulary), tokenizer, name)
         return vocabulary
     text = BackendText.of(tokenizer, name)
-    key = digest(made_by(), text.digest, repr(eos), vocab_width, skip_special_tokens) if store is not None else ""
+    key = (
+        digest(made_by(), text.digest, repr(eos), vocab_width, skip_special_tokens)
+        if store is not None
+        else ""
+    )
     kept = store.load("vocabulary", key) if store is not None else None
     if kept is not None:
         vocabulary, samples = _from_arrays(kept, text, skip_special_tokens)
