@@ -137,10 +137,7 @@ class TableAutomaton(Automaton):
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array. States never asked about before cost a Python call each."""
-        if len(self._endings) < self._count:
-            grown = np.full(len(self._table), _UNASKED, np.int8)
-            grown[: len(self._endings)] = self._endings
-            self._endings = grown
+        self._grow_endings()
         verdicts = self._endings[states]
         missing = verdicts == _UNASKED
         if missing.any():
@@ -148,6 +145,12 @@ class TableAutomaton(Automaton):
                 self._endings[state] = self.may_end(state)
             verdicts = self._endings[states]
         return verdicts.astype(bool)
+
+    def _grow_endings(self) -> None:
+        if len(self._endings) < self._count:
+            grown = np.full(len(self._table), _UNASKED, np.int8)
+            grown[: len(self._endings)] = self._endings
+            self._endings = grown
 
     @property
     def state_count(self) -> int:
@@ -354,10 +357,11 @@ class ClassAutomaton(TableAutomaton):
         """Whether the text may end in this state."""
         if state == SINK:
             return True
-        if state < len(self._endings) and self._endings[state] != _UNASKED:
-            return bool(self._endings[state])
-        machine = self.machine
-        return machine.may_end(self._inner[self._keys[state][0]])
+        self._grow_endings()
+        if self._endings[state] == _UNASKED:
+            machine = self.machine
+            self._endings[state] = machine.may_end(self._inner[self._keys[state][0]])
+        return bool(self._endings[state])
 
 
 class Utf8Automaton(TableAutomaton):
