@@ -65,7 +65,7 @@ class BoundGuard:
         self._lock = threading.Lock()
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
-        self._tables = self._fresh()
+        self._tables = self._first_tables()
         self._tables_seconds = time.perf_counter() - started
         if store is not None:
             self._tables.save()
@@ -84,10 +84,28 @@ class BoundGuard:
                 return token
         raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
 
-    def _fresh(self) -> JointTables:
-        constraints = self._compiled.constraints(self.vocabulary.rewriting)
+    def _first_tables(self) -> JointTables:
+        tables = self._fresh(store=self._store)
+        # What was kept must leave room for what is still to come.
+        return self._fresh() if self._store is not None and self._large(tables) else tables
+
+    def _large(self, tables: JointTables) -> bool:
+        return 2 * tables.base_nbytes > self._memory_limit
+
+    def _fresh(self, like: JointTables | None = None, store: Store | None = None) -> JointTables:
+        if like is not None and self._large(like):
+            like = None  # what could be shared is most of it: begin anew, automata included
+        constraints = (
+            self._compiled.constraints(self.vocabulary.rewriting) if like is None else like.constraints
+        )
         return JointTables(
-            constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit, store=self._store
+            constraints,
+            self.vocabulary,
+            self._tree,
+            memory_limit=self._memory_limit,
+            like=like,
+            forget=True,
+            store=store,
         )
 
     def save(self) -> None:
@@ -110,7 +128,7 @@ class BoundGuard:
         if self._tables.full:
             with self._lock:
                 if self._tables.full:
-                    self._tables = self._fresh()
+                    self._tables = self._fresh(self._tables)
         return self._tables
 
     @property

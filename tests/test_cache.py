@@ -30,7 +30,7 @@ POLICY = Policy(
         RegexRule(id="number", regex=r"\b\d{3}-\d{2,4}\b"),
         RegexRule(id="stopped", regex=r"[a-c]{2}\d{2} ?\d{4,6}", stop_at=r"[a-c]{2}\d{2} ?\d{3}"),
         RegexRule(id="told", regex=r"x [a-c]{2,3}\d{2}", stop_at=r"x [a-c]{2}", context="prompt"),
-    RegexRule(id="soft", regex=r"\bfoo(?!bar)", penalty=2.0),
+        RegexRule(id="soft", regex=r"\bfoo(?!bar)", penalty=2.0),
         StringRule(id="evasive", strings=("ox",), ignore=("*",), case="fold"),
     ),
 )

@@ -28,6 +28,7 @@ _UNKNOWN = np.iinfo(np.int32).min
 _UNASKED = -1
 _STATE_LIMIT = 400_000  # 1 KiB each
 _KEPT_STATES = 20_000
+_PAST_PROMPT = -2  # in place of a class: not a step but the end of the prompt
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -58,6 +59,13 @@ class Automaton(ABC):
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt: what was read so far holds no match that counts, nor one that is about to.
+
+        An automaton whose matches wait for nothing is in that state anyway.
+        """
+        return state
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -72,6 +80,11 @@ class Automaton(ABC):
     def byte_classes(self) -> NDArray[np.uint8]:
         """uint8 [256]: bytes of one class lead from every state to the same state. By default each is its own."""
         return np.arange(256, dtype=np.uint8)
+
+    @property
+    def progress(self) -> int:
+        """A number that grows with what is found lazily."""
+        return self.state_count
 
     def found(self) -> Arrays | None:
         """What was found lazily so far, for a store; None where that cannot be kept or is too much to keep."""
@@ -97,6 +110,7 @@ class TableAutomaton(Automaton):
         self._table[SINK] = SINK
         self._endings: NDArray[np.int8] = np.zeros(0, np.int8)
         self._count = 1
+        self._finds = 0
 
     def _add_state(self) -> int:
         if self._count >= _STATE_LIMIT:
@@ -120,6 +134,7 @@ class TableAutomaton(Automaton):
         """The next state, or `~next` if a match completes with this byte."""
         reached = int(self._table[state, byte])
         if reached == _UNKNOWN:
+            self._finds += 1
             reached = self._find(state, byte)
             self._table[state, byte] = reached
         return reached
@@ -145,6 +160,11 @@ class TableAutomaton(Automaton):
                 self._endings[state] = self.may_end(state)
             verdicts = self._endings[states]
         return verdicts.astype(bool)
+
+    @property
+    def progress(self) -> int:
+        """Transitions found, about."""
+        return self._count + self._finds
 
     def _grow_endings(self) -> None:
         if len(self._endings) < self._count:
@@ -178,6 +198,9 @@ class CharMachine(Protocol):
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match."""
 
+    def past_prompt(self, state: int) -> int:
+        """The same state, but without matches that end in what was read."""
+
 
 class ClassAutomaton(TableAutomaton):
     """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
@@ -205,12 +228,13 @@ class ClassAutomaton(TableAutomaton):
         self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
         self._reachable: dict[int, frozenset[int]] = {}
         # Machine states have numbers of their own here, in the order in which they were met, each with a witness: the
-        # step that led to it first. So states can be kept and the machine be led to them again.
+        # step that led to it first, or the end of a prompt. So states can be kept and the machine be led to them again.
         self._witnesses: list[tuple[int, int]] = [(-1, -1)]
         self._inner: list[int] = []  # the machine's own number of each; shorter until they were found again
         self._inner_numbers: dict[int, int] = {}
         self._keys: list[tuple[int, int]] = [(-1, 0)]
         self._ids: dict[tuple[int, int], int] = {}
+        self._past_prompts: dict[int, int] = {}
         self.start = self._state(0, 0)
         self.spaceless_start = self._add_state()
         self._keys.append((0, 0))
@@ -231,7 +255,12 @@ class ClassAutomaton(TableAutomaton):
     def _follow_witnesses(self, machine: CharMachine) -> None:
         for number in range(len(self._inner), len(self._witnesses)):
             before, cls = self._witnesses[number]
-            reached = machine.step(self._inner[before], cls) if number else machine.start
+            if not number:
+                reached = machine.start
+            elif cls == _PAST_PROMPT:
+                reached = machine.past_prompt(self._inner[before])
+            else:
+                reached = machine.step(self._inner[before], cls)
             self._inner.append(~reached if reached < 0 else reached)
             # Two witnesses may lead to one state, where an order of sets differs: the first will do.
             self._inner_numbers.setdefault(self._inner[number], number)
@@ -316,6 +345,7 @@ class ClassAutomaton(TableAutomaton):
             "keys": np.array(self._keys, np.int32),
             "witnesses": np.array(self._witnesses, np.int32),
             "endings": endings,
+            "past_prompts": np.array(list(self._past_prompts.items()), np.int32).reshape(-1, 2),
         }
 
     def recall(self, arrays: Arrays) -> bool:
@@ -333,6 +363,8 @@ class ClassAutomaton(TableAutomaton):
         # Not the second start, which has the key of the first.
         self._ids[self._keys[self.start]] = self.start
         self._witnesses = [(before, cls) for before, cls in witnesses.tolist()]
+        self._past_prompts = dict(arrays["past_prompts"].tolist())
+        self._finds = int(np.count_nonzero(table != _UNKNOWN))
         return True
 
     def _classes_within(self, node: int) -> frozenset[int]:
@@ -352,6 +384,18 @@ class ClassAutomaton(TableAutomaton):
             if reached >= 0 and not self.machine.doomed(reached):
                 return False
         return True
+
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt, which ends between characters."""
+        if state == SINK:
+            return SINK
+        known = self._past_prompts.get(state)
+        if known is None:
+            number, node = self._keys[state]
+            machine = self.machine
+            past = machine.past_prompt(self._inner[number])
+            known = self._past_prompts[state] = self._state(self._number(past, number, _PAST_PROMPT), node)
+        return known
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""

@@ -218,6 +218,18 @@ class FoldedAhoCorasick(Automaton):
         stripped = (states == self.spaceless_start) & (symbols == 0x20)
         return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
 
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes of one class begin, continue and end characters that the strings do not tell apart.
+
+        The space, which `spaceless_start` tells from all others, has a class of its own.
+        """
+        space = np.zeros((1, 256), np.int32)
+        space[0, 0x20] = 1
+        _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
+        found: NDArray[np.uint8] = classes.ravel().astype(np.uint8)
+        return found
+
     # -- ends --------------------------------------------------------------------------------------------------
 
     def may_end(self, state: int) -> bool:

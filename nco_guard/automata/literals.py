@@ -61,6 +61,11 @@ class AhoCorasick(Automaton):
         """`step` for arrays of equal length. int32."""
         return self._trie.step_many(states, self._classes[symbols])
 
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes that are in no string are of one class, every other is its own."""
+        return self._classes
+
     def may_end(self, state: int) -> bool:
         """Always: an occurrence is complete with its last byte."""
         return True

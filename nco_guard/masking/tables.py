@@ -18,6 +18,7 @@ met before; a new state some dozen microseconds per level that its walk reaches,
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +60,8 @@ class ConstraintTable:
     """Masks and transitions of one constraint over one vocabulary, found state by state.
 
     `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart. `store`: where
-    the root run and what was found of the automaton are kept, see `save`.
+    the root run and what was found of the automaton are kept, see `to_keep`. `view_bytes`: how much of `nbytes` views
+    of single states hold.
     Errors: `StateLimitError`, naming the rule.
     """
 
@@ -80,7 +82,7 @@ class ConstraintTable:
         self._paths = paths
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
-        self._view_bytes = 0
+        self.view_bytes = 0
         self._node_state: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         # Soft constraints go on after a match: whether one has completed is kept apart from the state.
         self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
@@ -88,13 +90,19 @@ class ConstraintTable:
         self._store = store if constraint.key else None
         self._tops: Ids = NO_IDS
         self._key = digest(constraint.key, vocabulary.digest, tree.merged) if self._store is not None else ""
-        self._kept_states = 0
+        self._kept_progress = 0
         if self._recall():
             return
         try:
             self._run_root()
         except StateLimitError as error:
             raise self._named(error) from None
+
+    def emptied(self) -> ConstraintTable:
+        """The same table, sharing what was found about the root, before any other state was looked at."""
+        table = copy.copy(self)
+        table._views, table.view_bytes = {}, 0
+        return table
 
     def _recall(self) -> bool:
         arrays = self._store.load("table", self._key) if self._store is not None else None
@@ -113,21 +121,21 @@ class ConstraintTable:
         else:
             self._node_completed = arrays["completed"]
             self._root_view = StateView(completing, NO_IDS, _NO_BITS, NO_IDS, True)
-        self._kept_states = self.automaton.state_count
+        self._kept_progress = self.automaton.progress
         return True
 
     def to_keep(self, growth: float) -> tuple[str, Arrays] | None:
         """What to keep in the store under which key; None if the automaton has grown less since, or cannot be kept.
 
-        `growth`: by which part of its states, at least.
+        `growth`: by which part of what was found, at least.
         """
-        states = self.automaton.state_count
-        if self._store is None or states <= self._kept_states * (1 + growth):
+        progress = self.automaton.progress
+        if self._store is None or progress <= self._kept_progress * (1 + growth):
             return None
         found = self.automaton.found()
         if found is None or self.open_paths.nbytes > _KEPT_BYTES:
             return None
-        self._kept_states = states
+        self._kept_progress = progress
         few = self._node_state.max(initial=0) < 1 << 15
         arrays = {
             **{_FOUND + name: array for name, array in found.items()},
@@ -200,11 +208,11 @@ class ConstraintTable:
                 raise self._named(error) from None
             self._views[state] = known
             shared = self._root_view
-            self._view_bytes += 200
+            self.view_bytes += 200
             if known.completing is not shared.completing:
-                self._view_bytes += known.completing.nbytes
+                self.view_bytes += known.completing.nbytes
             if known.unusual is not shared.unusual:
-                self._view_bytes += known.unusual.nbytes + known.barred.nbytes + known.pending.nbytes
+                self.view_bytes += known.unusual.nbytes + known.barred.nbytes + known.pending.nbytes
         return known
 
     def _find(self, state: int) -> StateView:
@@ -290,10 +298,12 @@ class ConstraintTable:
     # -- transitions -------------------------------------------------------------------------------------------
 
     def next(self, state: int, token: int) -> int:
-        """The state after a token, whether or not a match completes on the way. Cost: a step a byte."""
+        """The state after a token; negative if a match of a hard constraint completes. Cost: a step a byte."""
         for byte in self._tokens[token]:
             state = self.automaton.step(state, byte)
             if state < 0:
+                if self.constraint.hard:
+                    break
                 state = ~state
         return state
 
@@ -324,4 +334,4 @@ class ConstraintTable:
             arrays += [self._tops, self._unusual_nodes, self._barred_bits]
             arrays += [self._root_view.unusual, self._root_view.barred, self._root_view.pending]
         held = sum(a.nbytes for a in arrays)
-        return held + self._view_bytes + self.open_paths.nbytes + self.automaton.nbytes
+        return held + self.view_bytes + self.open_paths.nbytes + self.automaton.nbytes

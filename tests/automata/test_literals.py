@@ -96,6 +96,18 @@ def test_distances_are_the_shortest_ways_to_a_match(rows: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("strings", [[b"ab", b"b b"], [b"xyz"], [bytes([b]) for b in range(256)]])
+def test_bytes_of_one_class_lead_to_the_same_states(strings: list[bytes]) -> None:
+    automaton = AhoCorasick(strings)
+    classes = automaton.byte_classes.tolist()
+    for state in range(automaton.state_count):
+        led: dict[int, set[int]] = {}
+        for byte in range(256):
+            led.setdefault(classes[byte], set()).add(automaton.step(state, byte))
+        assert all(len(states) == 1 for states in led.values())
+    assert len(set(classes)) == min(256, 1 + len(set(b"".join(strings))))
+
+
 def test_strings_that_differ_only_in_zero_bytes_at_their_end_are_different() -> None:
     strings = [b"a\0\0", b"a\0", b"a\0\0b"]
     automaton = AhoCorasick(strings)

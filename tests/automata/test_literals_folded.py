@@ -149,6 +149,23 @@ def test_the_longest_beginning_is_what_comparing_all_beginnings_gives(caseless: 
         assert found == best, (strings, text)
 
 
+@pytest.mark.parametrize(("caseless", "whole"), MODES)
+def test_bytes_of_one_class_lead_to_the_same_states(caseless: bool, whole: bool) -> None:
+    rng = random.Random(8)
+    for alphabet in ALPHABETS:
+        automaton = FoldedAhoCorasick(_strings(rng, alphabet), caseless=caseless, whole_word=whole)
+        classes = automaton.byte_classes.tolist()
+        assert len(set(classes)) < 200
+        states = {automaton.start, automaton.spaceless_start}
+        for _ in range(3):
+            for state in sorted(states):
+                led: dict[int, set[int]] = {}
+                for byte in range(256):
+                    led.setdefault(classes[byte], set()).add(automaton.step(state, byte))
+                assert all(len(reached) == 1 for reached in led.values())
+                states.update(r ^ (r >> 31) for reached in led.values() for r in reached)
+
+
 def test_a_fresh_automaton_has_met_no_states_and_steps_alike() -> None:
     automaton = FoldedAhoCorasick(["ab"], caseless=True, whole_word=True)
     states = [automaton.start]
