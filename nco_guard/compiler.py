@@ -249,8 +249,16 @@ class CompiledRule:
         if not isinstance(rule, StringRule) or not self._as_written:
             return None
         kind = StringKind(rule.context == "prompt", rule.case == "fold", rule.whole_word)
-        even = folds_evenly(rule.strings, caseless=kind.caseless, whole_word=kind.whole_word)
-        return StringList(rule.id, kind, rule.strings) if even else None
+        return StringList(rule.id, kind, rule.strings) if self._folds_evenly(rule.strings, kind) else None
+
+    def _folds_evenly(self, strings: tuple[str, ...], kind: StringKind) -> bool:
+        kept = self.store.load("rule", self.key) if self.store is not None else None
+        if kept is not None:
+            return bool(kept["even"][0])
+        even = folds_evenly(strings, caseless=kind.caseless, whole_word=kind.whole_word)
+        if self.store is not None:
+            self.store.save("rule", self.key, {"even": np.array([even])})
+        return even
 
     @cached_property
     def strings(self) -> StringGroup | None:

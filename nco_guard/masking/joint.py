@@ -67,7 +67,7 @@ class JointTables:
         self.constraints = tuple(constraints)
         self._lock: threading.RLock = threading.RLock() if like is None else like._lock
         self._tree = tree
-        self._paths: ExitPaths = ExitPaths(vocabulary, tree) if like is None else like._paths
+        self._paths: ExitPaths = ExitPaths(tree) if like is None else like._paths
         self._quotients: Quotients = Quotients(tree, vocabulary, store) if like is None else like._quotients
         self._store: Store | None = store if like is None else like._store
         with self._lock:

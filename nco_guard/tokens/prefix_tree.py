@@ -178,21 +178,9 @@ class PrefixTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays."""
-        return sum(
-            a.nbytes
-            for a in (
-                self.byte,
-                self.low,
-                self.high,
-                self.first_child,
-                self.child_count,
-                self.exact,
-                self.order,
-                self.node_of,
-                self.parent,
-            )
-        )
+        """Bytes held by the arrays, those that are made on first use included."""
+        made = (self.byte, self.low, self.high, self.child_count, self.exact, self.order)
+        return sum(array.nbytes for array in made) + 4 * (2 * len(self.byte) + len(self.order))
 
     def children(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All children of the given nodes, and for each the index of its parent in `nodes`. int64."""
@@ -201,6 +189,18 @@ class PrefixTree:
         skipped = np.cumsum(counts) - counts
         children = np.arange(len(parents)) - skipped[parents] + self.first_child[nodes][parents]
         return children.astype(np.int64, copy=False), parents
+
+    def short_words(self) -> set[bytes]:
+        """The distinct words of one and of two bytes. Not for quotients."""
+        found: set[bytes] = set()
+        for first, last in self.levels[:2]:
+            nodes = first + np.flatnonzero(self.exact[first:last])
+            ends = self.byte[nodes].tolist()
+            before = self.byte[self.parent[nodes]].tolist() if first > 1 else None
+            found.update(
+                map(bytes, zip(before, ends, strict=True) if before is not None else zip(ends, strict=True))
+            )
+        return found
 
     def tokens_below(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ids of all tokens that begin with the bytes of one of the nodes, none of which is below another."""
