@@ -21,12 +21,10 @@ _KINDS = {
 
 def run_cache(folder: Path | None, *, clear: bool, as_json: bool) -> None:
     """Show the sizes of a store, or empty it; None: the one that a guard with a cache would use."""
-    from nco_guard.store import Store
+    from nco_guard.store import Store, default_folder
 
     # A cache that is switched off may still hold what was kept while it was on.
-    store = Store.chosen(folder) or Store.chosen(True)
-    if store is None:
-        raise LookupError("no cache folder")
+    store = Store.chosen(folder) or Store(default_folder())
     removed = store.clear() if clear else None
     sizes = store.sizes()
     if as_json:
