@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from nco_guard.automata import (
     CHECKSUMS,
     AlternatingMachine,
     Automaton,
+    CharMachine,
     ChecksumMachine,
     ClassAutomaton,
     FoldedAhoCorasick,
     FoldedMachine,
     FoldSpec,
     FsmMachine,
+    ProductMachine,
     Rewriting,
     RewrittenAutomaton,
     SubstringSearcher,
@@ -45,6 +47,13 @@ from nco_guard.store import Store, digest, made_by
 __all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy"]
 
 UTF8_RULE = "utf-8"
+
+# So many rules are run as one automaton if together they tell at most so many ASCII characters apart: with more letters
+# a product would meet a new state at nearly every token. So many kinds of rules are tried to be told apart.
+_CROWD = 32
+_CROWD_LETTERS = 16
+_CROWDS = 8
+_EXPLORED_STATES = 64
 _HARD = float("inf")
 
 
@@ -81,21 +90,27 @@ class CompiledRule:
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
     ready-made automaton. Both are about the text as `fold` folds it. For lists of strings that are looked for as they
     are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. So it is for
-    rules of which the store says that they were checked.
+    rules of which the store says that they were checked. `letters`: the class of each ASCII character, of those that
+    the pattern tells apart; empty for strings.
     """
 
     def __init__(self, rule: Rule, store: Store | None = None) -> None:
         self.rule = rule
         self.id = rule.id
         self.store = store
+        self.letters: tuple[int, ...] = ()
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
-        checked = store is not None and not self._as_written and store.load("rule", self.key) is not None
-        if not checked and not self._as_written:
-            # The order decides which fault is named first.
-            _ = self.node, self.stop_node
-            self._check()
-            if store is not None:
-                store.save("rule", self.key, {})
+        if self._as_written:
+            return
+        checked = store.load("rule", self.key) if store is not None else None
+        if checked is not None:
+            self.letters = tuple(checked["letters"].tolist())
+            return
+        # The order decides which fault is named first.
+        _ = self.node, self.stop_node
+        self._check()
+        if store is not None:
+            store.save("rule", self.key, {"letters": np.array(self.letters, np.int32)})
 
     @cached_property
     def key(self) -> str:
@@ -183,6 +198,7 @@ class CompiledRule:
             return  # reading it was the check
         with self._naming():
             machine = self._searching(every_end=False)
+            self.letters = tuple(machine.classes.of(np.arange(0x80, dtype=np.uint32)).tolist())
             name = "fsm" if isinstance(self.rule, AutomatonRule) else "regex"
             empty = (
                 machine.accepts_empty
@@ -342,10 +358,14 @@ class CompiledPolicy:
             yield source, build if rewriting is None else partial(_rewritten, build, rewriting)
 
     def _plain_sources(self) -> Iterator[tuple[tuple[object, ...], Callable[[], Constraint]]]:
+        crowds = _crowds(self.rules)
+        crowded = {compiled for crowd in crowds for compiled in crowd}
         for compiled in self.rules:
-            if compiled.listed is None or compiled.rule.mode != "hard":
+            if compiled not in crowded and (compiled.listed is None or compiled.rule.mode != "hard"):
                 for stop in _stops(compiled):
                     yield (compiled, stop), partial(_own_constraint, compiled, stop)
+        for crowd in crowds:
+            yield (crowd,), partial(_crowd_constraint, crowd)
         for group in self.groups:
             yield (group,), partial(_group_constraint, group, self.store)
 
@@ -378,19 +398,81 @@ def _own_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
 
 
 def _searching_automaton(compiled: CompiledRule, *, every_end: bool, stop: bool) -> ClassAutomaton:
-    """The automaton of a pattern; the machine within is made when it is needed, if the store knows its alphabet."""
-    rule, store = compiled.rule, compiled.store
+    """The automaton of a pattern."""
     make = partial(compiled.machine, every_end=every_end, stop=stop)
-    hard = rule.mode == "hard"
+    key = digest(compiled.key, stop) if compiled.store is not None else ""
+    hard = compiled.rule.mode == "hard"
+    return _kept_automaton(make, key, compiled.store, absorbing=hard, rule_id=compiled.id)
+
+
+def _kept_automaton(
+    make: Callable[[], CharMachine],
+    key: str,
+    store: Store | None,
+    *,
+    absorbing: bool,
+    rule_id: str | None = None,
+) -> ClassAutomaton:
+    """The automaton of a machine, which is made when it is needed, if the store knows which bytes it tells apart."""
     if store is None:
-        return ClassAutomaton(make(), absorbing=hard, rule_id=rule.id)
-    key = digest(compiled.key, stop)
+        return ClassAutomaton(make(), absorbing=absorbing, rule_id=rule_id)
     kept = store.load("bytes", key)
     classes = None if kept is None else kept["classes"]
-    automaton = ClassAutomaton(make, absorbing=hard, rule_id=rule.id, byte_classes=classes)
+    automaton = ClassAutomaton(make, absorbing=absorbing, rule_id=rule_id, byte_classes=classes)
     if classes is None:
         store.save("bytes", key, {"classes": automaton.byte_classes})
     return automaton
+
+
+def _crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
+    """Hard rules that are many and tell few characters apart: each group of them is run as one automaton."""
+    fit = [
+        compiled
+        for compiled in rules
+        if compiled.rule.mode == "hard"
+        and compiled.rule.context == "output"
+        and 0 < len(set(compiled.letters)) <= _CROWD_LETTERS
+        and isinstance(compiled.rule, RegexRule)
+    ]
+    crowds: list[tuple[tuple[int, ...], list[CompiledRule]]] = []
+    for compiled in fit if len(fit) >= _CROWD else ():
+        for place, (letters, members) in enumerate(crowds):
+            numbers: dict[tuple[int, int], int] = {}
+            pairs = zip(letters, compiled.letters, strict=True)
+            joint = tuple([numbers.setdefault(pair, len(numbers)) for pair in pairs])
+            if len(numbers) <= _CROWD_LETTERS:
+                members.append(compiled)
+                crowds[place] = (joint, members)
+                break
+        else:
+            if len(crowds) < _CROWDS:
+                crowds.append((compiled.letters, [compiled]))
+    return [tuple(members) for _, members in crowds if len(members) >= _CROWD]
+
+
+def _crowd_constraint(crowd: tuple[CompiledRule, ...]) -> Constraint:
+    @cache
+    def product() -> ProductMachine:
+        made = ProductMachine([compiled.machine(every_end=False, stop=True) for compiled in crowd])
+        made.explore(_EXPLORED_STATES)
+        return made
+
+    store = crowd[0].store
+    key = digest("crowd", *(compiled.key for compiled in crowd)) if store is not None else ""
+    automaton = _kept_automaton(product, key, store, absorbing=True)
+    ids = tuple(compiled.id for compiled in crowd)
+
+    def named(state: int, which: Callable[[int], list[int]]) -> tuple[str, ...]:
+        members = sorted({i for inner in automaton.machine_states(state) for i in which(inner)})
+        return tuple([ids[i] for i in members])
+
+    return Constraint(
+        ids,
+        automaton,
+        rules_at=lambda state: named(state, product().completed_by),
+        rules_at_end=lambda state: named(state, product().pending_in),
+        key=key,
+    )
 
 
 def _group_constraint(group: StringGroup, store: Store | None) -> Constraint:

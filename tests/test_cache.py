@@ -63,6 +63,19 @@ def masks(bound: BoundGuard, texts: Sequence[str] = TEXTS, rng: random.Random | 
     return found
 
 
+def rules_at_fault(bound: BoundGuard, texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Who forbids the bytes of some texts."""
+    found = []
+    for text in texts:
+        session = bound.session()
+        for byte in text.encode():
+            if byte in session.forbidden_ids():
+                found.append(bound.tables.rules_at_fault(session._state, byte))
+            else:
+                session.advance(byte)
+    return found
+
+
 def bound_with(
     store: Store | None, policy: Policy = POLICY, vocabulary: Vocabulary = VOCABULARY
 ) -> BoundGuard:
@@ -102,6 +115,28 @@ def test_random_policies_are_enforced_alike_cold_warm_and_without(seed: int, tmp
             expected = masks(plain, texts, random.Random(walk))
             assert masks(warm, texts, random.Random(walk)) == expected, policy.to_json()
             warm.save()
+
+
+def test_many_small_rules_that_run_as_one_are_kept_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(1)
+    regexes = sorted(
+        {"".join(rng.choices(["a", "b", "c", "a?", "b*", "(a|c)", "."], k=5)) + "c" for _ in range(99)}
+    )
+    crowd = Policy(
+        name="crowd", rules=tuple(RegexRule(id=f"r{i}", regex=regex) for i, regex in enumerate(regexes))
+    )
+    texts = ["abcabcab", "ccabbac", "xaxbxcx", "aacb"]
+    plain, cold = bound_with(None, crowd), bound_with(store, crowd)
+    assert len(plain.tables.constraints) < 10
+    expected = masks(plain, texts)
+    assert masks(cold, texts) == expected
+    cold.save()
+    warm = bound_with(store, crowd)
+    with monkeypatch.context() as patched:
+        patched.setattr(ClassAutomaton, "_find", None)
+        assert masks(warm, texts) == expected
+    # The rules at fault are named by the machine, which is made for that.
+    assert rules_at_fault(warm, texts) == rules_at_fault(plain, texts) != []
 
 
 def test_nothing_is_worked_out_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,14 @@ class Automaton(ABC):
         """
         return state
 
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | None:
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+
+        None where that is not known. Where it is, every text that completes a match from `start` completes one from any
+        state, and a text may end wherever none has completed.
+        """
+        return None
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -384,6 +392,16 @@ class ClassAutomaton(TableAutomaton):
             if reached >= 0 and not self.machine.doomed(reached):
                 return False
         return True
+
+    def machine_states(self, state: int) -> list[int]:
+        """What the machine is in; within a character, what its possible ends lead to."""
+        number, node = self._keys[state]
+        machine = self.machine
+        inner = self._inner[number]
+        if node == 0:
+            return [inner]
+        reached = [machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
+        return [~r if r < 0 else r for r in reached]
 
     def past_prompt(self, state: int) -> int:
         """The state after a prompt, which ends between characters."""

@@ -75,10 +75,7 @@ class AhoCorasick(Automaton):
         return np.ones(len(states), bool)
 
     def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
-
-        A token that is shorter completes none from there: a bound for searches of the tokens that do.
-        """
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more."""
         return self._trie.distances[states]
 
     def patterns_ending(self, state: int) -> list[int]:

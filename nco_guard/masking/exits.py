@@ -27,6 +27,7 @@ class ExitPaths:
     """The paths that a vocabulary can write with tokens of one byte, or of two where single bytes are rare.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
+    `longest`: bytes of the longest.
     """
 
     def __init__(self, tree: PrefixTree) -> None:
@@ -45,6 +46,7 @@ class ExitPaths:
         found += [(path, 1) for path in pairs if bytes(path) in short]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
         self.every: int = (1 << len(found)) - 1
+        self.longest: int = max(len(path) for path, _ in found)
         # Every beginning of a path, by length: where it goes on from in the level before, and its last byte.
         level: dict[tuple[int, ...], int] = {(): 0}
         self._levels: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []
@@ -92,6 +94,14 @@ class OpenPaths:
 
     def of(self, states: NDArray[np.int32]) -> Bits:
         """For each state, the paths that lead to an allowed end, as bits."""
+        distances = self._automaton.distances(states)
+        if distances is not None:
+            # Nothing to keep: nearly all states are too far from a match for any path to complete one.
+            ways = np.full(len(states), self._paths.every, np.int64)
+            near = np.flatnonzero(distances <= self._paths.longest)
+            if len(near):
+                ways[near] = self._paths.open_from(self._automaton, states[near])
+            return ways
         if len(self._known) < self._automaton.state_count:
             grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)
             grown[: len(self._known)] = self._known

@@ -97,14 +97,16 @@ class JointTables:
     ) -> tuple[ConstraintTable, ...]:
         fresh = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
         self._quotients.plan(fresh.values())
-        return tuple(
-            known[id(constraint)]
-            if id(constraint) in known
-            else ConstraintTable(
-                constraint, self._quotients.of(fresh[id(constraint)]), vocabulary, self._paths, self._store
-            )
-            for constraint in self.constraints
-        )
+        found: list[ConstraintTable] = []
+        for constraint in self.constraints:
+            table = known.get(id(constraint))
+            if table is None:
+                tree = self._quotients.of(fresh[id(constraint)])
+                table = ConstraintTable(
+                    constraint, tree, vocabulary, self._paths, self._quotients.scratch(tree), self._store
+                )
+            found.append(table)
+        return tuple(found)
 
     def _first(self, constraint: Constraint) -> int:
         automaton, vocabulary = constraint.automaton, self.vocabulary

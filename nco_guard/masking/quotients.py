@@ -36,12 +36,13 @@ def _ascii_count(classes: Classes) -> int:
 
 
 class Quotients:
-    """The prefix tree of a vocabulary and its quotients, made as they are asked for."""
+    """The prefix tree of a vocabulary and its quotients, made as they are asked for. For use under one lock."""
 
     def __init__(self, tree: PrefixTree, vocabulary: Vocabulary, store: Store | None = None) -> None:
         self.tree = tree
         self._vocabulary = vocabulary
         self._store = store
+        self._scratch: dict[int, NDArray[np.bool_]] = {}  # of trees that are kept here
         self._made: list[tuple[Classes, PrefixTree | None]] = []  # None: planned, not needed yet
 
     def plan(self, partitions: Iterable[Classes]) -> None:
@@ -92,6 +93,12 @@ class Quotients:
     def _merged(self, classes: Classes) -> PrefixTree:
         made = self.tree.quotient(classes)
         return self.tree if len(made) * 2 > len(self.tree) else made
+
+    def scratch(self, tree: PrefixTree) -> NDArray[np.bool_]:
+        """A bit for each node of a tree, for whoever leaves it all False; one for all users of the tree."""
+        if id(tree) not in self._scratch:
+            self._scratch[id(tree)] = np.zeros(len(tree), bool)
+        return self._scratch[id(tree)]
 
     @property
     def nbytes(self) -> int:

@@ -61,7 +61,7 @@ class ConstraintTable:
 
     `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart. `store`: where
     the root run and what was found of the automaton are kept, see `to_keep`. `view_bytes`: how much of `nbytes` views
-    of single states hold.
+    of single states hold. `seen` bool [nodes]: scratch, all False between calls.
     Errors: `StateLimitError`, naming the rule.
     """
 
@@ -71,6 +71,7 @@ class ConstraintTable:
         tree: PrefixTree,
         vocabulary: Vocabulary,
         paths: ExitPaths,
+        seen: NDArray[np.bool_],
         store: Store | None = None,
     ) -> None:
         self.constraint = constraint
@@ -83,10 +84,10 @@ class ConstraintTable:
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
         self.view_bytes = 0
-        self._node_state: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         # Soft constraints go on after a match: whether one has completed is kept apart from the state.
         self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
-        self._seen: NDArray[np.bool_] = np.zeros(len(tree), bool)  # all False between walks
+        self._seen = seen
+        self._node_state: NDArray[np.int32] | NDArray[np.int16] = np.zeros(0, np.int16)
         self._store = store if constraint.key else None
         self._tops: Ids = NO_IDS
         self._key = digest(constraint.key, vocabulary.digest, tree.merged) if self._store is not None else ""
@@ -111,7 +112,7 @@ class ConstraintTable:
         found = {name[len(_FOUND) :]: array for name, array in arrays.items() if name.startswith(_FOUND)}
         if not self.automaton.recall(found):
             return False
-        self._node_state = arrays["states"].astype(np.int32)
+        self._node_state = arrays["states"]
         self.open_paths.recall(arrays["open_paths"])
         completing = arrays["completing"].astype(np.int64)
         if self.constraint.hard:
@@ -136,10 +137,9 @@ class ConstraintTable:
         if found is None or self.open_paths.nbytes > _KEPT_BYTES:
             return None
         self._kept_progress = progress
-        few = self._node_state.max(initial=0) < 1 << 15
         arrays = {
             **{_FOUND + name: array for name, array in found.items()},
-            "states": self._node_state.astype(np.int16 if few else np.int32),
+            "states": self._node_state,
             "open_paths": self.open_paths.found(),
             "completing": self._root_view.completing.astype(np.int32),
         }
@@ -157,7 +157,8 @@ class ConstraintTable:
         return StateLimitError(error.message, rule_id=", ".join(self.constraint.rule_ids[:3]))
 
     def _run_root(self) -> None:
-        tree, hard, states = self._tree, self.constraint.hard, self._node_state
+        tree, hard = self._tree, self.constraint.hard
+        states: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         states[0] = self.root
         for first, last in tree.levels:
             above = tree.parent[first:last]
@@ -173,6 +174,8 @@ class ConstraintTable:
                 self._node_completed[first:last] = matched | self._node_completed[above]
                 reached[matched] = ~reached[matched]
             states[first:last] = reached
+        small = self.automaton.state_count <= np.iinfo(np.int16).max
+        self._node_state = states.astype(np.int16) if small else states
         if not hard:
             completing = np.sort(tree.order[self._node_completed[tree.node_of]])
             self._root_view = StateView(completing, NO_IDS, _NO_BITS, NO_IDS, True)
@@ -243,7 +246,10 @@ class ConstraintTable:
         return self._view(state, completing, nodes, bits)
 
     def _walk(self, state: int) -> tuple[Ids, Ids, NDArray[np.int32]]:
-        """The nodes with which a match completes and, not at the root, begins to; those in another state, and which."""
+        """The nodes at which a match completes that does not at the root; those in another state, and which states.
+
+        Of the latter only those below which that can matter.
+        """
         tree = self._tree
         matches: list[Ids] = [NO_IDS]
         others: list[Ids] = [NO_IDS]
@@ -260,6 +266,11 @@ class ConstraintTable:
                 matches.append(nodes[matched & ~self._tops_among(nodes)])
             on = ~matched & (reached != self._node_state[nodes])
             parents, current = nodes[on], reached[on]
+            distances = self.automaton.distances(current)
+            if distances is not None:
+                # Too far from any match for the tokens below, and for the ways out tried after them, to differ.
+                near = distances <= self._tree.heights[parents].astype(np.int16) + self._paths.longest
+                parents, current = parents[near], current[near]
             others.append(parents)
             states.append(current)
         return np.concatenate(matches), np.concatenate(others), np.concatenate(states)
@@ -329,7 +340,7 @@ class ConstraintTable:
     @property
     def nbytes(self) -> int:
         """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
-        arrays = [self._node_state, self._node_completed, self._seen, self._root_view.completing]
+        arrays = [self._node_state, self._node_completed, self._root_view.completing]
         if self.constraint.hard:
             arrays += [self._tops, self._unusual_nodes, self._barred_bits]
             arrays += [self._root_view.unusual, self._root_view.barred, self._root_view.pending]

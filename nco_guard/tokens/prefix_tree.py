@@ -173,6 +173,14 @@ class PrefixTree:
         tree.order, tree.node_of = self.order[places], nodes[places]
         return tree
 
+    @cached_property
+    def heights(self) -> NDArray[np.uint8]:
+        """uint8 [nodes]: how many bytes the longest token below a node goes on after it; at most 250."""
+        heights = np.zeros(len(self), np.int64)
+        for first, last in reversed(self.levels):
+            np.maximum.at(heights, self.parent[first:last], heights[first:last] + 1)
+        return np.minimum(heights, 250).astype(np.uint8)
+
     def __len__(self) -> int:
         return len(self.byte)
 
