@@ -42,7 +42,7 @@ def tokenizer_size(tokenizer: Any) -> int:
 
 
 def state_of(tokenizer: Any) -> tuple[Hashable, ...]:
-    """What shows that a tokenizer was changed since it was read. Cost: microseconds.
+    """What shows that a tokenizer was changed since it was read. Cost: under 0.2 ms.
 
     Sees added tokens, settings and decoders. Not seen is a model, or an added token's text, that is put in the place of
     another within the same object: load a tokenizer of its own for that.
