@@ -306,7 +306,7 @@ def prepare(
     if key == BASE:
         return None, 0.0
     if key == "ours":
-        guard = Guard(constraint.policy)
+        guard = Guard(constraint.policy, cache=False)
         guard.bind(world.tokenizer, vocab_width=world.vocabulary.width)
         return guard, time.perf_counter() - started
     texts, patterns = constraint.plain

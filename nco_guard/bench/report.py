@@ -195,8 +195,7 @@ def _setup(record: Record) -> str:
         "## Set-up",
         "",
         "From the constraint and the vocabulary in memory to tables; then the first mask. Memory: what the process "
-        "grew by at its peak, first mask included; ours with the building of the prefix tree, which all constraints of a "
-        "tokenizer could share. Ratios are theirs / ours.",
+        "grew by at its peak, first mask included. Ratios are theirs / ours.",
         "",
     ]
     for constraint in MEASURED:

@@ -6,13 +6,11 @@ vocabulary itself takes is measured apart, for each reader. The first mask is ti
 
 from __future__ import annotations
 
-import inspect
 import random
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -120,16 +118,10 @@ def _read(world: World, method: str) -> Samples:
     return {**samples, "peak_mib": [memory.peak_mib]}
 
 
-def keeps_on_disk() -> bool:
-    """Whether this version's guards have a cache on disk."""
-    return "cache" in inspect.signature(Guard).parameters
-
-
 def _read_again(world: World, folder: Path) -> Samples:
     """Binding a small policy where the folder already holds what was worked out about the tokenizer."""
     policy = Policy(name="one", rules=(StringRule(id="one", strings=("never written",)),))
-    options: dict[str, Any] = {"cache": folder}
-    guard = Guard(policy, **options)
+    guard = Guard(policy, cache=folder)
     _, seconds = timed(lambda: guard.bind(world.tokenizer))
     return {"read_s": [seconds]}
 
@@ -138,9 +130,6 @@ def _reading(plan: Plan, world: World) -> None:
     for _, method in plan.turns(("ours", "llguidance", "xgrammar"), plan.options.repeats):
         plan.measure(case_of("reading", method, None, world), plan.bounds(), _read, world, method)
     case = case_of("reading", "ours, from disk", None, world)
-    if not keeps_on_disk():
-        plan.collector.add(case, {}, "not available", "this version keeps nothing on disk")
-        return
     with tempfile.TemporaryDirectory() as folder:
         plan.measure(
             case_of("reading", "ours, to disk", None, world),
@@ -219,13 +208,10 @@ def vocabulary_scaling(plan: Plan) -> None:
 
 
 def revise(plan: Plan) -> None:
-    """One string more: by building everything again, and by `with_rules` where this version has it."""
+    """One string more: by building everything again, and by `Guard.with_rules`."""
     count = 1_000 if plan.options.quick else 10_000
     for way in ("from scratch", "with_rules"):
         case = case_of("revise", way, strings(count), plan.world, size=count)
-        if way == "with_rules" and not hasattr(Guard, "with_rules"):
-            plan.collector.add(case, {}, "not available", "this version's guards cannot be revised")
-            continue
         for _ in range(plan.options.repeats):
             plan.say(f"one string more than {count:,}: {way}")
             plan.measure(case, plan.bounds(), _revised, plan.world, count, way)
@@ -237,7 +223,7 @@ def _revised(world: World, count: int, way: str) -> Samples:
     Raises `UnsupportedError` where the new string is not forbidden after all.
     """
     constraint = strings(count)
-    guard = Guard(constraint.policy)
+    guard = Guard(constraint.policy, cache=False)
     session = guard.bind(world.tokenizer).session()
     for token in world.text(50)[:50]:
         if token not in session.forbidden_ids():
@@ -245,10 +231,9 @@ def _revised(world: World, count: int, way: str) -> Samples:
     added = StringRule(id="added", strings=("zzqzzq",))
 
     def revised() -> Guard:
-        if way == "from scratch":
-            return Guard(Policy(name="revised", rules=(*constraint.policy.rules, added)))
-        result: Guard = getattr(guard, "with_rules")(added)  # noqa: B009
-        return result
+        if way == "with_rules":
+            return guard.with_rules(added)
+        return Guard(Policy(name="revised", rules=(*constraint.policy.rules, added)), cache=False)
 
     changed, making = timed(revised)
     bound, binding = timed(lambda: changed.bind(world.tokenizer))

@@ -144,7 +144,7 @@ def generations(
 
 def _prepare(key: str, world: World, constraint: ConstraintSet, batch: int, width: int) -> Guard | Prepared:
     if key == "ours":
-        return Guard(constraint.policy)
+        return Guard(constraint.policy, cache=False)
     if width != world.vocabulary.width:
         raise UnsupportedError(f"the model has {width} columns, the tokenizer {world.vocabulary.width}")
     return build(METHODS[key], constraint, world, batch=batch).other()
