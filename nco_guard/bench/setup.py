@@ -24,9 +24,18 @@ from nco_guard.evaluation.baselines import Processor
 from nco_guard.evaluation.peers import PreparedPeer
 from nco_guard.guard import Guard
 from nco_guard.policy import Policy, StringRule
-from nco_guard.tokens import PrefixTree, read_vocabulary, shared_tree
+from nco_guard.store import Store
+from nco_guard.tokens import PrefixTree, read_vocabulary, shared_tree, shared_vocabulary
 
-__all__ = ["regex_scaling", "revise", "set_up", "setup_suite", "string_scaling", "vocabulary_scaling"]
+__all__ = [
+    "read_all",
+    "regex_scaling",
+    "revise",
+    "set_up",
+    "setup_suite",
+    "string_scaling",
+    "vocabulary_scaling",
+]
 
 _ALL = ("ours", "paper-nco", "guard-trie", "bad-words", "llguidance", "xgrammar")
 _WALK = 300
@@ -119,14 +128,15 @@ def _read(world: World, method: str) -> Samples:
 
 
 def _read_again(world: World, folder: Path) -> Samples:
-    """Binding a small policy where the folder already holds what was worked out about the tokenizer."""
-    policy = Policy(name="one", rules=(StringRule(id="one", strings=("never written",)),))
-    guard = Guard(policy, cache=folder)
-    _, seconds = timed(lambda: guard.bind(world.tokenizer))
-    return {"read_s": [seconds]}
+    """The same from a folder that may hold what an earlier process worked out."""
+    store = Store.chosen(folder)
+    vocabulary, reading = timed(lambda: shared_vocabulary(world.tokenizer, store=store))
+    _, growing = timed(lambda: shared_tree(vocabulary, store))
+    return {"read_s": [reading + growing], "vocabulary_s": [reading], "tree_s": [growing]}
 
 
-def _reading(plan: Plan, world: World) -> None:
+def read_all(plan: Plan, world: World) -> None:
+    """Reading one tokenizer, by all who read it."""
     for _, method in plan.turns(("ours", "llguidance", "xgrammar"), plan.options.repeats):
         plan.measure(case_of("reading", method, None, world), plan.bounds(), _read, world, method)
     case = case_of("reading", "ours, from disk", None, world)
@@ -144,7 +154,7 @@ def _reading(plan: Plan, world: World) -> None:
 
 def setup_suite(plan: Plan) -> None:
     """All methods on all constraints, in turns."""
-    _reading(plan, plan.world)
+    read_all(plan, plan.world)
     for constraint in MEASURED:
         able = plan.able("setup", constraint, plan.world, _ALL)
         for _, method in plan.turns(able, plan.options.repeats):
@@ -195,7 +205,7 @@ def vocabulary_scaling(plan: Plan) -> None:
     rounds = 1 if plan.options.quick else min(3, plan.options.repeats)
     for world in plan.worlds:
         if world is not plan.world or "setup" not in plan.options.suites:
-            _reading(plan, world)
+            read_all(plan, world)
         width = world.vocabulary.width
         for constraint in (SUBSTRINGS, PAPER_PII):
             able = plan.able("vocabularies", constraint, world, _ALL, size=width)

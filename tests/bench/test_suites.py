@@ -17,7 +17,7 @@ from nco_guard.bench.equality import against_definition, against_method
 from nco_guard.bench.longrun import random_text
 from nco_guard.bench.methods import METHODS, World, allowed_rows, read_world
 from nco_guard.bench.plan import Plan, case_of
-from nco_guard.bench.setup import regex_scaling, set_up
+from nco_guard.bench.setup import read_all, regex_scaling, set_up
 from nco_guard.bench.steps import walk
 from nco_guard.bench.throughput import BASE, generations
 from nco_guard.cli import app
@@ -130,6 +130,14 @@ def test_random_text_is_walked_and_memory_sampled(world: World) -> None:
     assert samples["at_count"][-1] == 300
     assert len(samples["resident_mib"]) == len(samples["at_count"]) == len(samples["replaced_count"])
     assert np.diff(samples["at_count"]).min() > 0
+
+
+def test_the_vocabulary_is_read_from_disk_the_second_time(world: World) -> None:
+    plan = Plan(BenchOptions(quick=True, only=("setup",)), (world,), 1, lambda line: None)
+    read_all(plan, world)
+    found = {m.case.method: m for m in plan.collector.measurements}
+    assert {"ours", "ours, to disk", "ours, from disk", "llguidance"} <= set(found)
+    assert all(m.samples["read_s"][0] > 0 for key, m in found.items() if key in INSTALLED or "disk" in key)
 
 
 def test_rounds_begin_with_another_method_each_time(world: World) -> None:
