@@ -17,7 +17,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LiveRow, RowMasker, StepReport
+from nco_guard.engines.hf.rows import LiveRow, LiveRows, RowMasker, StepReport
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
@@ -80,12 +80,15 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._sink = sink
         self._requests: dict[str, GuardedRequest] = {}
         self._retired: dict[str, int] = {}
-        self._maskers: dict[tuple[BoundGuard, bool], RowMasker] = {}
+        self._masker = RowMasker(engine_ends=True, on_failure=self._fail)
+        self._reporting = RowMasker(
+            engine_ends=True, on_failure=self._fail, sink=self._report, masses=sink is not None
+        )
         # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
         self._number = 0
         self._shown: list[GuardedRequest] = []
         self._recorded = False
-        self._waiting: list[tuple[BoundGuard, JointTables, list[LiveRow]]] | None = None
+        self._waiting: list[LiveRows] | None = None
 
     def announce(self, request_id: str, request: GuardedRequest) -> None:
         """Take a request on; before transformers gets to know it."""
@@ -134,7 +137,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._forget_retired()
         self._shown = requests
         self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
-        self._waiting = [(bound, tables[bound], rows) for bound, rows in live.items()]
+        self._waiting = [LiveRows(bound, tables[bound], rows) for bound, rows in live.items()]
         return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
@@ -146,18 +149,9 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         numbers = tensor_arg[: len(self._shown)].tolist()
         if self._waiting is None or any(number != self._number % _NUMBERS for number in numbers):
             raise GenerationError("these scores belong to another step than the masks")
-        raw = scores.clone() if self._recorded else scores
-        for bound, tables, rows in self._waiting:
-            self._masker(bound).apply(scores, raw, tables, rows)
+        (self._reporting if self._recorded else self._masker).apply(scores, self._waiting)
         self._waiting = None
         return scores
-
-    def _masker(self, bound: BoundGuard) -> RowMasker:
-        key = (bound, self._recorded)
-        if key not in self._maskers:
-            sink = self._report if self._recorded else None
-            self._maskers[key] = RowMasker(bound, engine_ends=True, sink=sink, on_failure=self._fail)
-        return self._maskers[key]
 
     def _fail(self, row: int, error: DeadEndError) -> int | None:
         """End this request alone, where an end-of-sequence lets it leave the batch."""
