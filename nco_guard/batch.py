@@ -10,6 +10,7 @@ Where the prompts of a batch have policies of their own, each row inherits its p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -78,9 +79,7 @@ class RowTracker:
     begin with a start token and do not continue what the encoder read.
     """
 
-    def __init__(
-        self, sources: TablesSource | Sequence[TablesSource], *, reads_prompt: bool = True
-    ) -> None:
+    def __init__(self, sources: TablesSource | Sequence[TablesSource], *, reads_prompt: bool = True) -> None:
         given = list(sources) if isinstance(sources, Sequence) else [sources]
         if not given:
             raise ValueError("at least one source of tables is needed")
@@ -131,7 +130,7 @@ class RowTracker:
         """
         rows, length = ids.shape
         tables = [source.tables for source in self._sources]
-        if any(new is not old for new, old in zip(tables, self._tables or [None], strict=False)):
+        if not self._tables or any(map(operator.is_not, tables, self._tables)):
             before, self._tables = self._tables, tables
             self._replay(before)
         stays = (
@@ -210,8 +209,8 @@ class RowTracker:
                 policy = self._policy_at(row, rows) if rows == len(self._ids) else -1
                 if policy not in alike:
                     raise GenerationError(
-                        f"row {row}: its ids are those of texts under several guards, and its place does not tell which "
-                        f"of them it continues"
+                        f"row {row}: its ids are those of texts under several guards, and its place does not tell "
+                        f"which of them it continues"
                     )
                 parents.append(alike[policy])
             else:

@@ -15,7 +15,7 @@ from nco_guard.masking import ENDED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["GuardLogitsProcessor", "StepReport"]
+__all__ = ["GuardLogitsProcessor", "StepReport", "common_vocabulary"]
 
 
 class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -49,8 +49,9 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     cost.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
-    `TokenizerError` if the width is another than the vocabulary's, or the guards' vocabularies differ, `DeadEndError` if no token is left, and
-    `UnsupportedError` under continuous batching, which shows no sequences.
+    `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
+    `UnsupportedError` under continuous batching, which shows no sequences. Guards of different vocabularies are a
+    `TokenizerError` when it is made.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         masses: bool = True,
     ) -> None:
         bounds = list(bound) if isinstance(bound, Sequence) else [bound]
-        self._vocabulary = _common_vocabulary(bounds)
+        self._vocabulary = common_vocabulary(bounds)
         # In the order in which the tracker numbers them.
         self._bounds = list({id(each): each for each in bounds}.values())
         self._max_length = max_length
@@ -147,7 +148,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         result[row] = quiet
 
 
-def _common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:
+def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:
+    """The vocabulary of guards that share a batch; `UnsupportedError` or `TokenizerError` if they have none."""
     for number, bound in enumerate(bounds):
         if not isinstance(bound, BoundGuard):
             raise UnsupportedError(

@@ -30,7 +30,7 @@ _NUMBERS = 2**31
 class GuardedRequest:
     """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
 
-    number: counts the requests of one batch. limit: how many tokens it may generate.
+    number: counts the requests of one batch. limit: how many tokens it may generate. bound: its own guard's.
     error: why the policy could not let it go on, found while others generate.
     """
 
@@ -168,4 +168,4 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
             self._sink(replace(report, rows=[request.number for request in requests]))
         for at, request in enumerate(requests):
             if (record := request.recording.wanted) is not None:
-                record(report.only(at))
+                record(report.part([at], [0]))

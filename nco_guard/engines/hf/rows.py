@@ -7,10 +7,9 @@ Cost: a sparse write of the forbidden ids (see `scores`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,6 +23,8 @@ from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["LiveRow", "LiveRows", "RowMasker", "StepReport"]
+
+T = TypeVar("T")
 
 _NO_IDS: Ids = np.zeros(0, np.int64)
 
@@ -52,18 +53,21 @@ class StepReport:
     removed_mass: list[float]
     dead_end: list[str | None]
 
-    def only(self, at: int) -> StepReport:
-        """The part of one row, which becomes row 0."""
-        here = slice(at, at + 1)
+    def part(self, places: Sequence[int], rows: Sequence[int]) -> StepReport:
+        """The entries at the given places of the lists, their rows numbered anew."""
+
+        def chosen(values: list[T]) -> list[T]:
+            return [values[place] for place in places]
+
         return StepReport(
-            rows=[0],
-            steps=self.steps[here],
-            top_forbidden=self.top_forbidden[here],
-            top_penalized=self.top_penalized[here],
-            rule_ids=self.rule_ids[here],
-            best_allowed_rank=self.best_allowed_rank[here],
-            removed_mass=self.removed_mass[here],
-            dead_end=self.dead_end[here],
+            rows=list(rows),
+            steps=chosen(self.steps),
+            top_forbidden=chosen(self.top_forbidden),
+            top_penalized=chosen(self.top_penalized),
+            rule_ids=chosen(self.rule_ids),
+            best_allowed_rank=chosen(self.best_allowed_rank),
+            removed_mass=chosen(self.removed_mass),
+            dead_end=chosen(self.dead_end),
         )
 
 
@@ -97,8 +101,8 @@ class RowMasker:
     subtracted; every other score stays as it is, bit by bit. A dead end is resolved by the row's own policy.
 
     beams, engine_ends: as for `GuardLogitsProcessor`.
-    sink: receives one `StepReport` for each step. masses: whether it wants the removed probability of every row; else it
-    is NaN in rows where the model's first choice stands and is not penalised, which saves most of the cost.
+    sink: receives one `StepReport` for each step. masses: whether it wants the removed probability of every row; else
+    it is NaN in rows where the model's first choice stands and is not penalised, which saves most of the cost.
     on_failure: called with a row and the error where no token is left and the policy has none either. Returns the token
     to write instead, or None, and then the error is raised.
     """
@@ -185,9 +189,7 @@ class RowMasker:
                 result[row, pads[row]] = 0.0
                 dead.remove(row)
         total = result.shape[0]
-        families = (
-            range(first, min(first + self._beams, total)) for first in range(0, total, self._beams)
-        )
+        families = (range(first, min(first + self._beams, total)) for first in range(0, total, self._beams))
         lost = [row for family in families if dead and dead.issuperset(family) for row in family]
         return {row: self._resolution(_group_of(groups, row).bound, columns[row]) for row in lost}
 
@@ -207,10 +209,10 @@ class RowMasker:
         """The token to write at a dead end. Raises `DeadEndError` where there is none."""
         if token is not None:
             return token
+        wanted = _group_of(groups, row).bound.policy.on_dead_end
         error = DeadEndError(
-            f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: "
-            f"{_group_of(groups, row).bound.policy.on_dead_end}, resolved by: {name}); if another processor masks tokens "
-            f"as well (min_new_tokens, suppress_tokens, ...), relax it"
+            f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {wanted}, resolved "
+            f"by: {name}); if another processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
         )
         token = None if self._on_failure is None else self._on_failure(row, error)
         if token is None:
