@@ -128,6 +128,10 @@ class RowTracker:
         ids: int64 [rows, length], prompts and pads included. Returns int64 [rows]. Errors: `GenerationError` where
         it cannot be told which policy a row has.
         """
+        return np.array(self.follow(ids), dtype=np.int64)
+
+    def follow(self, ids: Ids) -> list[int]:
+        """`advance`, for those who want the states one by one."""
         rows, length = ids.shape
         tables = [source.tables for source in self._sources]
         if not self._tables or any(map(operator.is_not, tables, self._tables)):
@@ -136,33 +140,33 @@ class RowTracker:
         stays = (
             rows == len(self._ids)
             and length == self._length + 1
-            and np.array_equal(ids[:, :-1], self._ids[:, : length - 1])
+            and not np.count_nonzero(ids[:, :-1] != self._ids[:, : length - 1])
         )
+        fresh: list[int] = []
         if stays:
             self._reserve(length)
             self._ids[:, length - 1] = ids[:, -1]
         else:
             self._rearrange(ids)
+            fresh = np.flatnonzero(self._lengths == length).tolist()
         self._length = length
-        fresh = [] if stays else np.flatnonzero(self._lengths == length).tolist()
-        old = self._states[:, length - 1].tolist() if len(fresh) < rows else [-1] * rows
-        last = ids[:, -1].tolist() if length else old
+        states = self._states[:, length - 1].tolist() if len(fresh) < rows else [-1] * rows
+        last = ids[:, -1].tolist() if length else states
         if len(tables) == 1:
             step = tables[0].next
             reached = [
-                step(state, token) if state >= 0 else state for state, token in zip(old, last, strict=True)
+                step(state, token) if state >= 0 else state for state, token in zip(states, last, strict=True)
             ]
         else:
             steps = [table.next for table in tables]
             reached = [
                 steps[policy](state, token) if state >= 0 else state
-                for policy, state, token in zip(self._policies, old, last, strict=True)
+                for policy, state, token in zip(self._policies, states, last, strict=True)
             ]
         for row in fresh:
             reached[row] = self._begin(self._policies[row], ids[row])
-        found: Ids = np.array(reached, dtype=np.int64)
-        self._states[:, length] = found
-        return found
+        self._states[:, length] = reached
+        return reached
 
     def _begin(self, policy: int, prompt: Ids) -> int:
         tables = self._tables[policy]

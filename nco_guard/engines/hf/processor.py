@@ -9,7 +9,7 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
-from nco_guard.engines.hf.rows import LiveRow, LiveRows, RowMasker, StepReport
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
 from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.masking import ENDED
 from nco_guard.session import BoundGuard
@@ -98,13 +98,13 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {width}; "
                 f"bind it with vocab_width={scores.shape[-1]}"
             )
-        ids: Ids = input_ids.detach().to("cpu", torch.int64).numpy()
+        ids: Ids = input_ids.to("cpu", torch.int64).numpy()
         tracker = self._tracker
-        states = tracker.advance(ids).tolist()
+        states = tracker.follow(ids)
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
         length = ids.shape[1]
-        last = ids[:, -1].tolist() if length else [-1] * len(states)
-        live: list[list[LiveRow]] = [[] for _ in self._bounds]
+        lasts = ids[:, -1].tolist() if length else [None] * len(states)
+        groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
         for row, (state, prompt, policy) in enumerate(
             zip(states, tracker.prompt_lengths.tolist(), tracker.policies, strict=True)
         ):
@@ -116,15 +116,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             if remaining is not None and remaining < 0:
                 # Assisted decoding scores positions past the limit, and never takes a token there.
                 continue
-            live[policy].append(LiveRow(row, state, remaining, length - prompt, last[row]))
-        self._masker.apply(
-            result,
-            [
-                LiveRows(bound, tables, rows)
-                for bound, tables, rows in zip(self._bounds, tracker.all_tables, live, strict=True)
-                if rows
-            ],
-        )
+            groups[policy].add(row, state, remaining, length - prompt, lasts[row])
+        self._masker.apply(result, groups)
         return result
 
     def _remaining(self, prompt: int, length: int) -> int | None:

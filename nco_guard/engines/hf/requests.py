@@ -17,7 +17,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LiveRow, LiveRows, RowMasker, StepReport
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
@@ -115,7 +115,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
     def prepare_tensor_args(self, requests_with_new_token: Sequence[FutureRequestState]) -> torch.Tensor:
         """Find the states of the coming step; int32 [requests], its number for each row."""
         tables: dict[BoundGuard, JointTables] = {}
-        live: dict[BoundGuard, list[LiveRow]] = {}
+        live: dict[BoundGuard, LiveRows] = {}
         requests: list[GuardedRequest] = []
         for row, future in enumerate(requests_with_new_token):
             output = future.state.to_generation_output()
@@ -132,12 +132,14 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
                     "a request goes on after its end: its tokens were not those of the guard"
                 )
             requests.append(request)
-            live.setdefault(bound, []).append(LiveRow(row, state, request.limit - step - 1, step, None))
+            if bound not in live:
+                live[bound] = LiveRows.none(bound, present)
+            live[bound].add(row, state, request.limit - step - 1, step, None)
         self._number += 1
         self._forget_retired()
         self._shown = requests
         self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
-        self._waiting = [LiveRows(bound, tables[bound], rows) for bound, rows in live.items()]
+        self._waiting = list(live.values())
         return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRow", "LiveRows", "RowMasker", "StepReport"]
+__all__ = ["LiveRows", "RowMasker", "StepReport"]
 
 T = TypeVar("T")
 
@@ -71,27 +71,35 @@ class StepReport:
         )
 
 
-class LiveRow(NamedTuple):
-    """A row whose text goes on."""
-
-    #: Its place in the scores.
-    row: int
-    #: The joint state of its text, not negative.
-    state: int
-    #: How many tokens may still follow the one that is being chosen; None: no limit is known.
-    remaining: int | None
-    #: Tokens generated so far.
-    step: int
-    #: Its last token; None where it can be no pad.
-    last: int | None
-
-
 class LiveRows(NamedTuple):
-    """The rows of one policy, and the tables that their states belong to."""
+    """The rows of one policy whose texts go on; lists run in parallel."""
 
     bound: BoundGuard
+    #: What the states belong to.
     tables: JointTables
-    rows: Sequence[LiveRow]
+    #: Their places in the scores.
+    rows: list[int]
+    #: The joint states of their texts, not negative.
+    states: list[int]
+    #: How many tokens may still follow the one that is being chosen; None: no limit is known.
+    remaining: list[int | None]
+    #: Tokens generated so far.
+    steps: list[int]
+    #: Their last tokens; None where it can be no pad.
+    lasts: list[int | None]
+
+    @classmethod
+    def none(cls, bound: BoundGuard, tables: JointTables) -> LiveRows:
+        """No rows yet; `add` adds them."""
+        return cls(bound, tables, [], [], [], [], [])
+
+    def add(self, row: int, state: int, remaining: int | None, step: int, last: int | None) -> None:
+        """One more row."""
+        self.rows.append(row)
+        self.states.append(state)
+        self.remaining.append(remaining)
+        self.steps.append(step)
+        self.lasts.append(last)
 
 
 class RowMasker:
@@ -132,26 +140,27 @@ class RowMasker:
         """
         columns: dict[int, Ids] = {}
         penalties: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
-        pads: dict[int, int] = {}
         probe = 0
-        for bound, tables, rows in groups:
-            facts = self._facts(bound)
+        for group in groups:
+            facts = self._facts(group.bound)
             probe = facts.probe
-            forbidden_in = tables.forbidden
-            for row, state, remaining, _, last in rows:
-                columns[row] = forbidden_in(state, remaining)
-                if last in facts.silent:
-                    pads[row] = last
-                if facts.soft:
-                    ids, amounts = tables.penalties(state)
-                    if len(ids):
-                        at = torch.from_numpy(np.array(ids)).to(result.device)
-                        penalties[row] = ids, at, torch.from_numpy(np.array(amounts)).to(result)
+            forbidden_in = group.tables.forbidden
+            # Most rows of a batch are in few states.
+            known: dict[tuple[int, int | None], Ids] = {}
+            for row, state, remaining in zip(group.rows, group.states, group.remaining, strict=True):
+                key = (state, remaining)
+                forbidden = known.get(key)
+                if forbidden is None:
+                    forbidden = known[key] = forbidden_in(state, remaining)
+                columns[row] = forbidden
+            if facts.soft:
+                penalties |= _penalties(result, group)
         if not columns:
             return
         scores = scores_of(result, self._complements)
         looked: list[Looked] = []
         if self._sink is not None:
+            pads = self._pads(groups)
             wanted = [
                 Look(row, forbidden, penalties[row][0] if row in penalties else _NO_IDS, pads.get(row))
                 for row, forbidden in columns.items()
@@ -160,8 +169,8 @@ class RowMasker:
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
         scores.forbid(columns)
-        dead = scores.empty(list(columns), probe)
-        resolutions = self._resolve(result, groups, columns, pads, dead) if dead else {}
+        dead = scores.empty(columns, probe)
+        resolutions = self._resolve(result, groups, columns, dead) if dead else {}
         if self._sink is not None:
             self._sink(_report(groups, looked, resolutions))
         for row, (name, token) in resolutions.items():
@@ -173,15 +182,24 @@ class RowMasker:
             facts = self._known[bound] = _Facts.of(bound)
         return facts
 
+    def _pads(self, groups: Sequence[LiveRows]) -> dict[int, int]:
+        """Rows whose last token may be a pad, and that token."""
+        return {
+            row: last
+            for group in groups
+            for row, last in zip(group.rows, group.lasts, strict=True)
+            if last is not None and last in self._facts(group.bound).silent
+        }
+
     def _resolve(
         self,
         result: torch.Tensor,
         groups: Sequence[LiveRows],
         columns: Mapping[int, Ids],
-        pads: Mapping[int, int],
         dead: set[int],
     ) -> dict[int, tuple[str, int | None]]:
         """What is to be done about rows in which no token is left, unless a live beam stands in for them."""
+        pads = self._pads(groups)
         for row in list(dead):
             # A row that was stopped from outside where its text may not end gets pads, which use up what was
             # left to bring it to an end. One more pad adds no text either; whoever stopped it has to trim it.
@@ -211,8 +229,9 @@ class RowMasker:
             return token
         wanted = _group_of(groups, row).bound.policy.on_dead_end
         error = DeadEndError(
-            f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {wanted}, resolved "
-            f"by: {name}); if another processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
+            f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {wanted}, "
+            f"resolved by: {name}); if another processor masks tokens as well (min_new_tokens, "
+            f"suppress_tokens, ...), relax it"
         )
         token = None if self._on_failure is None else self._on_failure(row, error)
         if token is None:
@@ -246,25 +265,43 @@ def _likely_alive(vocabulary: Vocabulary) -> int:
     return next((index for index in range(middle, vocabulary.width) if index not in outside), middle)
 
 
+def _penalties(result: torch.Tensor, group: LiveRows) -> dict[int, tuple[Ids, torch.Tensor, torch.Tensor]]:
+    """What soft rules subtract, by row: ids, the same on the device, and amounts."""
+    found: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
+    for row, state in zip(group.rows, group.states, strict=True):
+        ids, amounts = group.tables.penalties(state)
+        if len(ids):
+            at = torch.from_numpy(np.array(ids)).to(result.device)
+            found[row] = ids, at, torch.from_numpy(np.array(amounts)).to(result)
+    return found
+
+
 def _group_of(groups: Sequence[LiveRows], row: int) -> LiveRows:
-    return next(group for group in groups if any(live.row == row for live in group.rows))
+    return next(group for group in groups if row in group.rows)
 
 
 def _report(
     groups: Sequence[LiveRows], looked: Sequence[Looked], resolutions: Mapping[int, tuple[str, int | None]]
 ) -> StepReport:
-    live = [(row, group.tables) for group in groups for row in group.rows]
-    seen = sorted(zip(live, looked, strict=True), key=lambda pair: pair[0][0].row)
-    return StepReport(
-        rows=[row.row for (row, _), _ in seen],
-        steps=[row.step for (row, _), _ in seen],
-        top_forbidden=[look.rank > 0 for _, look in seen],
-        top_penalized=[look.penalised for _, look in seen],
-        rule_ids=[
-            tables.rules_at_fault(row.state, look.top) if look.rank or look.penalised else ()
-            for (row, tables), look in seen
-        ],
-        best_allowed_rank=[look.rank for _, look in seen],
-        removed_mass=[look.removed for _, look in seen],
-        dead_end=[resolutions[row.row][0] if row.row in resolutions else None for (row, _), _ in seen],
+    rows, steps, rules = [], [], []
+    seen = iter(looked)
+    for group in groups:
+        rows += group.rows
+        steps += group.steps
+        for state, look in zip(group.states, seen, strict=False):
+            changed = look.rank or look.penalised
+            rules.append(group.tables.rules_at_fault(state, look.top) if changed else ())
+    report = StepReport(
+        rows=rows,
+        steps=steps,
+        top_forbidden=[look.rank > 0 for look in looked],
+        top_penalized=[look.penalised for look in looked],
+        rule_ids=rules,
+        best_allowed_rank=[look.rank for look in looked],
+        removed_mass=[look.removed for look in looked],
+        dead_end=[resolutions[row][0] if row in resolutions else None for row in rows],
     )
+    if len(groups) == 1:
+        return report
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    return report.part(order, [rows[place] for place in order])

@@ -62,7 +62,7 @@ class HostScores:
 
     def __init__(self, scores: torch.Tensor, complements: dict[int, tuple[Ids, Ids]]) -> None:
         """complements: kept by the caller from step to step, for masks that leave little."""
-        self._scores = scores.detach()
+        self._scores = scores.detach() if scores.requires_grad else scores
         self._none = _NONE_LEFT[scores.dtype]
         bits = self._scores.view(torch.int16) if scores.dtype == torch.bfloat16 else self._scores
         self._array: NDArray[Any] = bits.numpy()
@@ -94,16 +94,16 @@ class HostScores:
             known = self._complements[id(forbidden)] = (forbidden, np.flatnonzero(allowed))
         return known[1]
 
-    def empty(self, rows: Sequence[int], probe: int) -> set[int]:
+    def empty(self, rows: Mapping[int, Ids], probe: int) -> set[int]:
         """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
         array, none = self._array, self._none
-        stride = max(1, array.shape[1] // _SAMPLED_COLUMNS)
         # Most rows are told by one column, nearly all by a few.
-        suspects = [row for row in rows if array[row, probe] == none]
+        suspects = np.flatnonzero(array[:, probe] == none).tolist()
+        stride = max(1, array.shape[1] // _SAMPLED_COLUMNS)
         return {
             row
             for row in suspects
-            if not (array[row, ::stride] != none).any() and not (array[row] != none).any()
+            if row in rows and not (array[row, ::stride] != none).any() and not (array[row] != none).any()
         }
 
     def look(self, wanted: Sequence[Look], *, removed: bool) -> list[Looked]:
@@ -172,15 +172,14 @@ class DenseScores:
         flat = np.concatenate([forbidden + row * width for row, forbidden in columns.items()])
         return torch.from_numpy(flat).to(self._scores.device)
 
-    def empty(self, rows: Sequence[int], probe: int) -> set[int]:
+    def empty(self, rows: Mapping[int, Ids], probe: int) -> set[int]:
         """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
         scores = self._scores
         # A few columns tell that a row is alive; the whole row is read only where they do not.
         stride = max(1, scores.shape[1] // _SAMPLED_COLUMNS)
         few = torch.maximum(scores[:, ::stride].amax(dim=-1), scores[:, probe])
         suspects = (few == -math.inf).nonzero().ravel().tolist()
-        known = set(rows)
-        return {row for row in suspects if row in known and bool((scores[row].amax() == -math.inf).item())}
+        return {row for row in suspects if row in rows and bool((scores[row].amax() == -math.inf).item())}
 
     def look(self, wanted: Sequence[Look], *, removed: bool) -> list[Looked]:
         """What the mask will do, before it is written."""
