@@ -98,11 +98,13 @@ class HostScores:
         """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
         array, none = self._array, self._none
         # Most rows are told by one column, nearly all by a few.
-        suspects = np.flatnonzero(array[:, probe] == none).tolist()
+        gone = array[:, probe] == none
+        if not np.count_nonzero(gone):
+            return set()
         stride = max(1, array.shape[1] // _SAMPLED_COLUMNS)
         return {
             row
-            for row in suspects
+            for row in np.flatnonzero(gone).tolist()
             if row in rows and not (array[row, ::stride] != none).any() and not (array[row] != none).any()
         }
 
