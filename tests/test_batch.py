@@ -253,9 +253,9 @@ def test_rows_that_leave_their_place_take_their_policy_along() -> None:
 def test_what_cannot_be_told_apart_is_an_error_and_no_guess() -> None:
     tracker = RowTracker([TaggedSource("a"), TaggedSource("b")])
     follow_each(tracker, [[1], [1]])
-    with pytest.raises(GenerationError, match="row 0.*several guards"):
+    with pytest.raises(GenerationError, match=r"row 0.*several guards"):
         follow_each(tracker, [[1, 5]])
-    with pytest.raises(GenerationError, match="3 rows .* 2 prompts"):
+    with pytest.raises(GenerationError, match=r"3 rows .* 2 prompts"):
         follow_each(RowTracker([TaggedSource("a"), TaggedSource("b")]), [[1], [2], [3]])
 
 
