@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
