@@ -10,27 +10,31 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from nco_guard.automata import (
     CHECKSUMS,
-    AhoCorasick,
     AlternatingMachine,
     Automaton,
     ChecksumMachine,
     ClassAutomaton,
+    FoldedAhoCorasick,
     FoldedMachine,
     FoldSpec,
     FsmMachine,
     Rewriting,
     RewrittenAutomaton,
+    SubstringSearcher,
     Utf8Automaton,
+    folds_evenly,
     syntax,
 )
 from nco_guard.automata.charsets import union
 from nco_guard.automata.folding import spellings
+from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped
 from nco_guard.automata.inclusion import escaping_text
 from nco_guard.automata.look_alikes import with_look_alikes
+from nco_guard.automata.search import Searcher
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 
@@ -47,7 +51,7 @@ class Constraint:
     `penalty`: infinity for a hard constraint, lambda for a soft one, 0 for one that is only monitored.
     `reads_prompt`: it starts in the state that the prompt leads to.
     `rules_at(state)`: the rules whose match a step into `state` completes; `rules_at_end(state)`: the same for the end
-    of the text there.
+    of the text there. `source`: what it was made of; equal for constraints that do the same (see `constraints`).
     """
 
     rule_ids: tuple[str, ...]
@@ -57,6 +61,7 @@ class Constraint:
     reads_prompt: bool = False
     rules_at: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
     rules_at_end: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
+    source: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def hard(self) -> bool:
@@ -68,27 +73,48 @@ class CompiledRule:
     """One rule, read and checked.
 
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
-    ready-made automaton. Both are about the text as `fold` folds it.
+    ready-made automaton. Both are about the text as `fold` folds it. For lists of strings that are looked for as they
+    are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without.
     """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.id = rule.id
-        self.node: syntax.Node | None = None
+        self._node: syntax.Node | None = None
         self.stop_node: syntax.Node | None = None
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
+        if not self._as_written:
+            self._node = self._read()
+        if isinstance(rule, RegexRule) and rule.stop_at is not None:
+            self.stop_node = self._parse(rule.stop_at, self._flags, "stop_at")
+        self._check()
+
+    @property
+    def _as_written(self) -> bool:
+        return isinstance(self.rule, StringRule) and self.fold.trivial and self.rule.confusables == "none"
+
+    @property
+    def _flags(self) -> int:
+        return re.IGNORECASE if self.rule.case == "fold" else 0
+
+    @property
+    def node(self) -> syntax.Node | None:
+        """The rule's pattern."""
+        if self._node is None and self._as_written:
+            self._node = self._read()
+        return self._node
+
+    def _read(self) -> syntax.Node | None:
+        rule = self.rule
         if isinstance(rule, StringRule):
-            self.node = syntax.alternation(
+            node = syntax.alternation(
                 [self._string(text, index, rule.case == "fold") for index, text in enumerate(rule.strings)]
             )
         elif isinstance(rule, RegexRule):
-            flags = re.IGNORECASE if rule.case == "fold" else 0
-            self.node = self._parse(rule.regex, flags, "regex")
-            if rule.stop_at is not None:
-                self.stop_node = self._parse(rule.stop_at, flags, "stop_at")
-        if self.node is not None and rule.whole_word:
-            self.node = syntax.whole_word(self.node)
-        self._check()
+            node = self._parse(rule.regex, self._flags, "regex")
+        else:
+            return None
+        return syntax.whole_word(node) if rule.whole_word else node
 
     def _parse(self, pattern: str, flags: int, name: str) -> syntax.Node:
         try:
@@ -193,105 +219,159 @@ class CompiledRule:
         return AlternatingMachine(node, every_end=every_end, rule_id=self.id)
 
     @cached_property
-    def searcher(self) -> AlternatingMachine | FoldedMachine | FsmMachine:
-        """The machine that finds spans of the whole pattern in finished text."""
+    def searcher(self) -> Searcher:
+        """What finds spans of the whole pattern in finished text."""
+        rule = self.rule
+        if isinstance(rule, StringRule) and self._as_written:
+            return SubstringSearcher(rule.strings, caseless=rule.case == "fold", whole_word=rule.whole_word)
         return self.machine(every_end=True)
 
-    @property
-    def plain(self) -> bool:
-        """Whether the rule is a list of exact substrings, fit for Aho-Corasick."""
+    @cached_property
+    def listed(self) -> StringList | None:
+        """Its strings and how they are looked for, if the rule is a list of strings fit for Aho-Corasick."""
         rule = self.rule
-        return (
-            isinstance(rule, StringRule)
-            and rule.case == "exact"
-            and rule.confusables == "none"
-            and self.fold.trivial
-            and not rule.whole_word
-        )
+        if not isinstance(rule, StringRule) or not self._as_written:
+            return None
+        kind = StringKind(rule.context == "prompt", rule.case == "fold", rule.whole_word)
+        even = folds_evenly(rule.strings, caseless=kind.caseless, whole_word=kind.whole_word)
+        return StringList(rule.id, kind, rule.strings) if even else None
+
+    @cached_property
+    def strings(self) -> StringGroup | None:
+        """The same as a group with an automaton of its own, for a rule that shares none."""
+        return StringGroup.alone(self.listed) if self.listed is not None else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CompiledPolicy:
-    """A policy whose every rule is known to be enforceable."""
+    """A policy whose every rule is known to be enforceable.
+
+    Immutable. `revised`, `with_rules` and `without` give the compiled form of a changed policy and compile only what
+    is new in it; compiled rules and groups of strings that stay are the same objects.
+    """
 
     policy: Policy
     rules: tuple[CompiledRule, ...]
+    groups: tuple[StringGroup, ...]
 
     @property
     def digest(self) -> str:
         """The policy's digest."""
         return self.policy.digest
 
-    def constraints(self, rewriting: Rewriting | None = None) -> tuple[Constraint, ...]:
-        """Fresh automata for all rules, with well-formed UTF-8 first.
+    def revised(self, policy: Policy) -> CompiledPolicy:
+        """The compiled form of another policy, equivalent to `compile_policy(policy)`.
 
-        Plain hard strings of all rules share one Aho-Corasick automaton; every other rule has its own. `rewriting`:
-        what the tokenizer's decoder makes of the bytes that the automata are fed.
+        Rules that are in both policies are not compiled again. Nor are groups of strings that are all still there; new
+        strings, also those at the end of a rule's list, come in groups of their own, and small groups are joined, so
+        that there are never more than some log2(strings / 1024). Removing a string rebuilds its group.
+
+        Cost: comparing the rules, and building the automata for new strings, lazily. Errors: as `compile_policy`.
         """
-        found = [Constraint((UTF8_RULE,), Utf8Automaton(rewriting.marks if rewriting else b""))]
-        shared: dict[bool, list[CompiledRule]] = {}
-        for compiled in self.rules:
-            rule = compiled.rule
-            mode = rule.mode
-            reads_prompt = rule.context == "prompt"
-            if compiled.plain and mode == "hard":
-                shared.setdefault(reads_prompt, []).append(compiled)
-                continue
-            penalty = 0.0 if mode == "monitor" else rule.penalty
-            found.extend(
-                Constraint(
-                    (rule.id,), automaton, penalty, monitor=mode == "monitor", reads_prompt=reads_prompt
-                )
-                for automaton in self._automata(compiled)
-            )
-        for reads_prompt, members in shared.items():
-            found.append(_strings_constraint(members, reads_prompt))
-        if rewriting is not None:
-            # Rewriting neither makes nor breaks characters.
-            found[1:] = [_rewritten(constraint, rewriting) for constraint in found[1:]]
+        known = {compiled.id: compiled for compiled in self.rules}
+        rules: list[CompiledRule] = []
+        for rule in policy.rules:
+            before = known.get(rule.id)
+            same = before is not None and (before.rule is rule or before.rule == rule)
+            rules.append(before if before is not None and same else CompiledRule(rule))
+        return CompiledPolicy(policy, tuple(rules), regrouped(_lists(rules), self.groups))
+
+    def with_rules(self, *rules: Rule) -> CompiledPolicy:
+        """The same policy with more rules at its end. See `revised`."""
+        return self.revised(self.policy.with_rules(*rules))
+
+    def without(self, *rule_ids: str) -> CompiledPolicy:
+        """The same policy without some rules; `PolicyError` for ids that it does not have. See `revised`."""
+        return self.revised(self.policy.without(*rule_ids))
+
+    def constraints(
+        self, rewriting: Rewriting | None = None, *, reuse: Iterable[Constraint] = ()
+    ) -> tuple[Constraint, ...]:
+        """The automata for all rules, with well-formed UTF-8 first.
+
+        Hard strings of all rules that are looked for in the same way share automata (`groups`), which are built once
+        and immutable; every other rule has one of its own, which is found lazily and so fresh in every call.
+        `rewriting`: what the tokenizer's decoder makes of the bytes that the automata are fed.
+
+        `reuse`: constraints of this policy, or of one that it was revised from, for the same `rewriting`. Those that
+        are still wanted are returned as they are, with all the states that they have found. What was found lazily is
+        guarded by the lock of whoever steps it, so both must be used under one.
+        """
+        known = {constraint.source: constraint for constraint in reuse if constraint.source}
+        found: list[Constraint] = []
+        for source, build in self._sources(rewriting):
+            key = (*source, rewriting)
+            constraint = known.get(key)
+            found.append(replace(build(), source=key) if constraint is None else constraint)
         return tuple(found)
 
-    @staticmethod
-    def _automata(compiled: CompiledRule) -> list[Automaton]:
-        rule = compiled.rule
-        hard = rule.mode == "hard"
-        if compiled.plain and isinstance(rule, StringRule):
-            return [AhoCorasick([s.encode() for s in rule.strings])]
-        if rule.context == "output":
-            return [
-                ClassAutomaton(
-                    compiled.machine(every_end=not hard, stop=True), absorbing=hard, rule_id=rule.id
-                )
-            ]
-        # A match that is complete within the prompt may go on in the output, so every end counts; and a prompt may
-        # hold the stop point already, so the whole pattern is watched too.
-        stops = (True, False) if compiled.stop_node is not None and hard else (True,)
-        return [
-            ClassAutomaton(compiled.machine(every_end=True, stop=stop), absorbing=hard, rule_id=rule.id)
-            for stop in stops
-        ]
+    def _sources(
+        self, rewriting: Rewriting | None
+    ) -> Iterator[tuple[tuple[object, ...], Callable[[], Constraint]]]:
+        """What each constraint is made of, which tells whether one can be reused, and how to make it."""
+        # Rewriting neither makes nor breaks characters.
+        marks = rewriting.marks if rewriting else b""
+        yield (UTF8_RULE,), lambda: Constraint((UTF8_RULE,), Utf8Automaton(marks))
+        for source, build in self._plain_sources():
+            yield source, build if rewriting is None else partial(_rewritten, build, rewriting)
+
+    def _plain_sources(self) -> Iterator[tuple[tuple[object, ...], Callable[[], Constraint]]]:
+        for compiled in self.rules:
+            if compiled.listed is None or compiled.rule.mode != "hard":
+                for stop in _stops(compiled):
+                    yield (compiled, stop), partial(_own_constraint, compiled, stop)
+        for group in self.groups:
+            yield (group,), partial(_group_constraint, group)
 
 
-def _strings_constraint(members: list[CompiledRule], reads_prompt: bool) -> Constraint:
-    patterns: list[bytes] = []
-    owners: list[str] = []
-    for compiled in members:
-        if isinstance(compiled.rule, StringRule):
-            patterns.extend(s.encode() for s in compiled.rule.strings)
-            owners.extend([compiled.id] * len(compiled.rule.strings))
-    automaton = AhoCorasick(patterns)
+def _stops(compiled: CompiledRule) -> tuple[bool, ...]:
+    """Which patterns of a rule are watched: the one it stops at (True), the whole one (False), or both."""
+    # A match that is complete within the prompt may go on in the output, so every end counts; and a prompt may
+    # hold the stop point already, so the whole pattern is watched too.
+    rule = compiled.rule
+    twice = compiled.stop_node is not None and rule.mode == "hard" and rule.context == "prompt"
+    return (True, False) if twice else (True,)
 
-    def rules_at(state: int) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(owners[i] for i in automaton.patterns_ending(state)))
 
+def _own_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
+    rule, strings = compiled.rule, compiled.strings
+    hard = rule.mode == "hard"
+    automaton: Automaton
+    if strings is not None:
+        automaton = strings.automaton()
+    else:
+        every_end = not hard or rule.context == "prompt"
+        machine = compiled.machine(every_end=every_end, stop=stop)
+        automaton = ClassAutomaton(machine, absorbing=hard, rule_id=rule.id)
+    monitor = rule.mode == "monitor"
+    penalty = 0.0 if monitor else rule.penalty
+    return Constraint((rule.id,), automaton, penalty, monitor=monitor, reads_prompt=rule.context == "prompt")
+
+
+def _group_constraint(group: StringGroup) -> Constraint:
+    automaton = group.automaton()
+    at_end = automaton.patterns_ending_with_text if isinstance(automaton, FoldedAhoCorasick) else None
     return Constraint(
-        tuple(compiled.id for compiled in members), automaton, reads_prompt=reads_prompt, rules_at=rules_at
+        group.rule_ids,
+        automaton,
+        reads_prompt=group.kind.reads_prompt,
+        rules_at=lambda state: group.names(automaton.patterns_ending(state)),
+        rules_at_end=None if at_end is None else lambda state: group.names(at_end(state)),
     )
 
 
-def _rewritten(constraint: Constraint, rewriting: Rewriting) -> Constraint:
+def _lists(rules: Iterable[CompiledRule]) -> Iterator[StringList]:
+    """The lists of strings that share automata: those of hard rules, of which no penalty needs to be told apart."""
+    for compiled in rules:
+        if compiled.rule.mode == "hard" and compiled.listed is not None:
+            yield compiled.listed
+
+
+def _rewritten(build: Callable[[], Constraint], rewriting: Rewriting) -> Constraint:
+    constraint = build()
     automaton = RewrittenAutomaton(constraint.automaton, rewriting, absorbing=constraint.hard)
     inner, everything = constraint.rules_at, constraint.rule_ids
+    inner_end = constraint.rules_at_end
     if inner is None:
         return replace(constraint, automaton=automaton)
 
@@ -299,11 +379,16 @@ def _rewritten(constraint: Constraint, rewriting: Rewriting) -> Constraint:
         # None: no match is complete yet, but none can be avoided any more.
         return tuple(dict.fromkeys(rule for state in states for rule in inner(state))) or everything
 
+    def named_at_end(state: int) -> tuple[str, ...]:
+        last = automaton.inner_end(state)
+        # What was held back may complete a match, else the end of the text does.
+        return inner(last) or (inner_end(last) if inner_end is not None else ()) or everything
+
     return replace(
         constraint,
         automaton=automaton,
         rules_at=lambda state: named(automaton.inner_hits(state)),
-        rules_at_end=lambda state: named([automaton.inner_end(state)]),
+        rules_at_end=named_at_end,
     )
 
 
@@ -314,4 +399,5 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
     `PolicyError` for a stop point that a match can get past, `StateLimitError` for a rule whose automaton is too
     large; each names the rule.
     """
-    return CompiledPolicy(policy, tuple(CompiledRule(rule) for rule in policy.rules))
+    rules = tuple(CompiledRule(rule) for rule in policy.rules)
+    return CompiledPolicy(policy, rules, regrouped(_lists(rules), ()))

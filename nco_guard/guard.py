@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.audit.events import DecodeView
 from nco_guard.compiler import compile_policy
-from nco_guard.errors import MissingExtraError
+from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import read_vocabulary
@@ -19,6 +19,7 @@ from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
     from nco_guard.engines import hf
+    from nco_guard.engines.hf.continuous import ContinuousBatch
 
 __all__ = ["Guard"]
 
@@ -132,6 +133,18 @@ class Guard:
         pieces: Iterator[str] = _hf().stream(self, model, tokenizer, prompt, **options)
         return pieces
 
+    def generate_batch(
+        self, model: Any, tokenizer: Any, prompts: Sequence[Any], **options: Any
+    ) -> hf.GenerationResult:
+        """Many prompts by transformers' continuous batching. See `engines.hf.continuous.generate_batch`."""
+        result: hf.GenerationResult = _continuous().generate_batch(self, model, tokenizer, prompts, **options)
+        return result
+
+    def continuous(self, model: Any, tokenizer: Any, **options: Any) -> ContinuousBatch:
+        """A continuous batch that requests join while others generate. See `engines.hf.continuous.ContinuousBatch`."""
+        batch: ContinuousBatch = _continuous().ContinuousBatch(self, model, tokenizer, **options)
+        return batch
+
     def wrap(self, pipe: Any) -> hf.GuardedPipeline:
         """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`."""
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
@@ -165,3 +178,14 @@ def _hf() -> Any:
             raise MissingExtraError("generation with transformers", "hf") from error
         raise
     return hf
+
+
+def _continuous() -> Any:
+    _hf()
+    try:
+        from nco_guard.engines.hf import continuous
+    except ImportError as error:
+        raise UnsupportedError(
+            "continuous batching: the installed transformers has it not, or another one than 5.23"
+        ) from error
+    return continuous

@@ -60,9 +60,15 @@ class BoundGuard:
                 return token
         raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
 
-    def _fresh(self) -> JointTables:
-        constraints = self._compiled.constraints(self.vocabulary.rewriting)
-        return JointTables(constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit)
+    def _fresh(self, like: JointTables | None = None) -> JointTables:
+        if like is not None and 2 * like.base_nbytes > self._memory_limit:
+            like = None  # what could be shared is most of it: begin anew, automata included
+        constraints = (
+            self._compiled.constraints(self.vocabulary.rewriting) if like is None else like.constraints
+        )
+        return JointTables(
+            constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit, like=like, forget=True
+        )
 
     @property
     def policy(self) -> Policy:
@@ -80,7 +86,7 @@ class BoundGuard:
         if self._tables.full:
             with self._lock:
                 if self._tables.full:
-                    self._tables = self._fresh()
+                    self._tables = self._fresh(self._tables)
         return self._tables
 
     @property

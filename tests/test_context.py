@@ -55,6 +55,46 @@ def test_a_prompt_that_is_past_the_stop_point_does_not_open_the_way_to_the_whole
     assert not bound.session(context="it is 123-45").mask()[nines]
 
 
+@pytest.mark.parametrize(
+    ("rule", "prompt", "goes_on", "stays_free"),
+    [
+        (RegexRule(id="r", regex=r"\bass\b", context="prompt"), "an ass", " ass", ""),
+        (StringRule(id="r", strings=("ass",), whole_word=True, context="prompt"), "an ass", " ass", "ist"),
+        (RegexRule(id="r", regex=r"ass(?= du)", context="prompt"), "an ass", " ass du", " du"),
+        (RegexRule(id="r", regex=r"ass(?! du)", context="prompt"), "an ass", " ass ", " x"),
+        (RegexRule(id="r", regex=r"duck(?:ling)?\b", context="prompt"), "a duck", "ling", ", a du"),
+        (RegexRule(id="r", regex=r"\b\d{2,4}\b", checksum="luhn", context="prompt"), "is 18", "26", ""),
+        (
+            StringRule(id="r", strings=("ass",), whole_word=True, ignore=("*",), context="prompt"),
+            "as*s",
+            " a*ss",
+            "*",
+        ),
+        (StringRule(id="r", strings=("u00",), json_escapes=True, context="prompt"), "\\u00", "x u00", "x"),
+        (StringRule(id="r", strings=("f",), json_escapes=True, context="prompt"), "\\u00", "66", "67"),
+    ],
+)
+def test_a_match_that_ends_in_the_prompt_does_not_count_even_if_the_output_decides_it(
+    rule: RegexRule | StringRule, prompt: str, goes_on: str, stays_free: str
+) -> None:
+    """What stands in the prompt is not the model's doing: it may end there, or go on as it likes."""
+    guard = bind(rule)
+
+    def writes(text: str) -> bool:
+        session = guard.session(prompt)
+        for byte in text.encode():
+            if session.mask()[byte]:
+                return False
+            session.advance(byte)
+        return session.may_end
+
+    assert writes("")
+    assert writes(stays_free)
+    assert verify(guard.policy, stays_free, context=prompt).ok
+    assert not writes(goes_on)
+    assert not verify(guard.policy, goes_on, context=prompt).ok
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_the_masks_forbid_is_what_ends_in_the_output(seed: int) -> None:
     """By `re` on the joined text: a token may be written iff no match ends in the output, whatever follows."""
@@ -94,6 +134,23 @@ def test_what_the_masks_forbid_is_what_ends_in_the_output(seed: int) -> None:
         if not blocked:
             assert verify(bound.policy, text, context=context).ok
             checked += 1
+
+
+def test_rules_about_the_output_alone_see_it_without_the_space_that_decoding_drops() -> None:
+    """Beside a rule that reads the prompt, for which that space stands between prompt and output."""
+    tokenizer: Any = tiny_tokenizer("byte-fallback")
+    model = biased_model(tokenizer, (" what is this",), 2, bonus=40.0)
+    rules = (
+        RegexRule(id="starts with a space", regex=r"\A\s"),
+        StringRule(id="s", strings=("fuck", "x what"), context="prompt"),
+    )
+    guard = Guard(Policy(name="p", rules=rules))
+    spaced = 0
+    for prompt in ("the", "a b"):
+        result = guard.generate(model, tokenizer, prompt, max_new_tokens=8)
+        assert result.reports[0].ok
+        spaced += tokenizer.convert_ids_to_tokens(result.token_ids[0][0]).startswith("▁")
+    assert spaced
 
 
 @pytest.mark.parametrize("family", ["byte-level", "byte-fallback", "unigram"])

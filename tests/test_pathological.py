@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -24,11 +25,18 @@ from nco_guard.testing import toy_vocabulary
 SECONDS = 240  # generous: machines that run tests are busy
 MEBIBYTES = 1500
 
+# Each with the pieces of text that keep its automaton busiest.
+NAMED = {
+    "exponential when determinised": (r"(a|b)*a(a|b){40}", ("a", "b", "ab", "ba")),
+    "a wide gap": (r"(ssn|social).{0,30}\d{4}", ("ssn", "social", "1", "12", "-")),
+    "many of anything": (r".{0,200}x", ("a", "\n", "ab", "日")),
+    "a thousand alternatives": (
+        "|".join(f"word{i}[a-f]{{2}}" for i in range(1000)),
+        ("word", "1", "9", "99", "a", "f"),
+    ),
+    "nested lookarounds": (r"(?<!q(?<=r.))a(?=.*b(?!.*c(?=.*d(?!.*e))))", ("a", "b", "c", "d", "e", "q")),
+}
 QUICK = {
-    "exponential when determinised": r"(a|b)*a(a|b){40}",
-    "a wide gap": r"(ssn|social).{0,30}\d{4}",
-    "many of anything": r".{0,200}x",
-    "a thousand alternatives": "|".join(f"word{i}[a-f]{{2}}" for i in range(1000)),
     "nested lookaheads": r"a(?=.*b(?!.*c(?=.*d(?!.*e))))",
     "repeats of repeats of what may be empty": r"(?:(?:(?:[^a]){,2})+)+b",
     "exponential for backtracking": r"(x+x+)+y",
@@ -56,7 +64,7 @@ LONG = {
 LETTERS = ["a", "b", "ab", "x", " ", "aaaa", "c", "1", "12-34", "word", "ö", "@", "ssn ", "y", "q", "!"]
 
 
-def walk(pattern: str, stop_at: str | None) -> None:
+def walk(pattern: str, stop_at: str | None, letters: Sequence[str] = LETTERS) -> None:
     """Bind and take some steps; prints what happened as JSON. Runs in a process of its own."""
     import resource
 
@@ -65,15 +73,15 @@ def walk(pattern: str, stop_at: str | None) -> None:
         "".join(rng.choice("abcdehilmnorstxy ") for _ in range(rng.randint(2, 9))) for _ in range(100_000)
     }
     vocabulary = toy_vocabulary(
-        [*sorted(words), "日", "é", "😀", *(w for w in LETTERS if len(w.encode()) > 1)]
+        [*sorted(words), "日", "é", "😀", *(w for w in {*LETTERS, *letters} if len(w.encode()) > 1)]
     )
     by_bytes = {token: i for i, token in enumerate(vocabulary.tokens)}
     started, steps, refused = time.perf_counter(), 0, None
     try:
         rule = RegexRule(id="heavy", regex=pattern, stop_at=stop_at)
         session = BoundGuard(compile_policy(Policy(name="p", rules=(rule,))), vocabulary).session()
-        for _ in range(40):
-            token = by_bytes[rng.choice(LETTERS).encode()]
+        for _ in range(200 if letters is not LETTERS else 40):
+            token = by_bytes[rng.choice(letters).encode()]
             forbidden = session.forbidden_ids()
             if token not in forbidden:
                 session.advance(token)
@@ -92,8 +100,11 @@ def walk(pattern: str, stop_at: str | None) -> None:
     )
 
 
-def measured(pattern: str, stop_at: str | None = None) -> dict[str, object]:
-    code = f"from tests.test_pathological import walk; walk({pattern!r}, {stop_at!r})"
+def measured(
+    pattern: str, stop_at: str | None = None, letters: tuple[str, ...] | None = None
+) -> dict[str, object]:
+    given = f", {letters!r}" if letters else ""
+    code = f"from tests.test_pathological import walk; walk({pattern!r}, {stop_at!r}{given})"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False
     )
@@ -108,6 +119,16 @@ def check(found: dict[str, object]) -> None:
     assert found["refused"] in (None, "PatternError of heavy", "StateLimitError of heavy")
     assert isinstance(found["mebibytes"], int)
     assert found["mebibytes"] < MEBIBYTES
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_patterns_known_for_their_cost_work_within_bounds(name: str) -> None:
+    """With random letters, and with those that lead deep into the pattern."""
+    pattern, letters = NAMED[name]
+    for found in (measured(pattern), measured(pattern, letters=letters)):
+        assert found["refused"] is None
+        assert found["steps"]
+        check(found)
 
 
 @pytest.mark.parametrize("name", QUICK)

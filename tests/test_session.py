@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import ForbiddenTokenError, GenerationError
 from nco_guard.session import BoundGuard, Session
@@ -143,4 +143,9 @@ def test_rollback_refuses_more_tokens_than_there_are() -> None:
     session = bind(StringRule(id="bad", strings=("x",))).session()
     with pytest.raises(ValueError, match="between 0 and 0"):
         session.rollback(1)
-    assert isinstance(Guard, type)
+    session.advance(ord("a"))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        session.rollback(-1)
+    assert session.text == "a"
+    session.rollback(1)
+    assert session.text == ""

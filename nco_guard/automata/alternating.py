@@ -15,7 +15,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from nco_guard.automata.syntax import Node
-from nco_guard.automata.threads import AT_START, BEFORE, DONE, FALSE, HERE, TRUE, Thread, ThreadSets
+from nco_guard.automata.threads import (
+    AT_START,
+    BEFORE,
+    DONE,
+    FALSE,
+    HERE,
+    PAST_PROMPT,
+    TRUE,
+    Thread,
+    ThreadSets,
+)
 from nco_guard.errors import StateLimitError
 
 __all__ = ["AlternatingMachine"]
@@ -110,14 +120,29 @@ class AlternatingMachine(ThreadSets):
     def _plant(self) -> int:
         return self._intern({self._root})
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt: like `state`, but matches that end in what was read do not count any more.
+
+        Neither those that still wait for what follows (`\\bass\\b` after "ass"). Needs `every_end=True`.
+        """
+        main, runners, before = self._states[state]
+        # Duties of complete matches are threads like others, but theirs do not lead to the end of the pattern.
+        open_threads = {thread for thread in self._sets[main] if self._last(thread[0]) == HERE}
+        return self._state((self._intern(open_threads), runners, before | PAST_PROMPT))
+
+    def _last(self, cell: int) -> int:
+        while cell not in (DONE, HERE):
+            cell = self._rests[cell]
+        return cell
+
     def _step_main(
         self, main: int, before: int, cls: int, values: tuple[int, ...]
     ) -> tuple[bool, set[Thread]]:
         matched = False
         rest: set[Thread] = set()
         for source, (cell, needs, never) in self._step_threads(main, before, cls, values):
-            if cell == BEFORE and self._nullable[source]:
-                continue  # this end was reported when the position was reached
+            if cell == BEFORE and (before & PAST_PROMPT or self._nullable[source]):
+                continue  # an end within the prompt, or one that was reported when the position was reached
             ended = cell in (DONE, HERE, BEFORE)
             if ended or self._nullable[cell]:
                 # The match is complete as soon as its duties are.

@@ -54,6 +54,13 @@ class Automaton(ABC):
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt: what was read so far holds no match that counts, nor one that is about to.
+
+        An automaton whose matches wait for nothing is in that state anyway.
+        """
+        return state
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -160,6 +167,9 @@ class CharMachine(Protocol):
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match."""
 
+    def past_prompt(self, state: int) -> int:
+        """The same state, but without matches that end in what was read."""
+
 
 class ClassAutomaton(TableAutomaton):
     """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
@@ -248,6 +258,13 @@ class ClassAutomaton(TableAutomaton):
             if reached >= 0 and not self.machine.doomed(reached):
                 return False
         return True
+
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt, which ends between characters."""
+        if state == SINK:
+            return SINK
+        inner, node = self._keys[state]
+        return self._state(self.machine.past_prompt(inner), node)
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""

@@ -217,6 +217,28 @@ class CharClasses:
         for column, ranges in enumerate(distinct):
             self._masks[ranges] = sum(1 << c for c in range(self.count) if membership[first[c], column])
 
+    @classmethod
+    def of_disjoint(cls, sets: Sequence[CharSet]) -> CharClasses:
+        """Classes for sets of which no two share a character: class `i + 1` is `sets[i]`, class 0 all the rest.
+
+        Cost: linear, where `CharClasses(sets)` is quadratic in the number of sets; `mask` knows nothing of them.
+        """
+        ranges = sorted((low, high, i) for i, members in enumerate(sets, start=1) for low, high in members)
+        bounds: list[tuple[int, int]] = []
+        position = 0
+        for low, high, owner in ranges:
+            if low > position:
+                bounds.append((position, 0))
+            bounds.append((low, owner))
+            position = high + 1
+        if position <= MAX_CODE_POINT:
+            bounds.append((position, 0))
+        classes = cls(())
+        classes.starts = np.array([start for start, _ in bounds], np.int64)
+        classes.range_classes = np.array([owner for _, owner in bounds], np.int64)
+        classes.count = len(sets) + 1
+        return classes
+
     def sets(self) -> list[CharSet]:
         """Each class as a set of characters."""
         ends = np.append(self.starts[1:], MAX_CODE_POINT + 1) - 1

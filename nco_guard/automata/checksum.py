@@ -36,7 +36,7 @@ from nco_guard.automata.charsets import (
     union,
 )
 from nco_guard.automata.syntax import Chars, Node, subnodes
-from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, Thread
+from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
 
 __all__ = ["CHECKSUMS", "Checksum", "ChecksumMachine", "Luhn", "Mod97"]
 
@@ -184,6 +184,12 @@ class ChecksumMachine(AlternatingMachine):
         threads, waiting = self._mains[main]
         return frozenset[object](threads) | self._sets[waiting], (runners, before)
 
+    def past_prompt(self, state: int) -> int:
+        """See `AlternatingMachine.past_prompt`."""
+        main, runners, before = self._states[state]
+        open_threads = {summed for summed in self._mains[main][0] if self._last(summed[0][0]) == HERE}
+        return self._state((self._main(open_threads, FALSE), runners, before | PAST_PROMPT))
+
     # -- steps -------------------------------------------------------------------------------------------------
 
     def _read(self, state: Sum, value: int) -> Sum:
@@ -245,7 +251,9 @@ class ChecksumMachine(AlternatingMachine):
             for moved, ends_before, ends_after, through in moves:
                 if not ends_before and moved[0] != HERE:
                     rest.add((moved, reading))
-                if (ends_before and valid(state)) or (ends_after and valid(reading)):
+                if (ends_before and not before & PAST_PROMPT and valid(state)) or (
+                    ends_after and valid(reading)
+                ):
                     if through:
                         matched = True
                     else:

@@ -38,8 +38,9 @@ class FoldedMachine:
         self.state_limit = state_limit
         self._spelled: dict[str, tuple[int, ...]] = {}
         self.classes, self._images, self._characters = self._partition()
-        self._states: list[tuple[int, str]] = []
-        self._ids: dict[tuple[int, str], int] = {}
+        # The inner state, an escape that is under way, and how much of that one is a prompt's (see `past_prompt`).
+        self._states: list[tuple[int, str, int]] = []
+        self._ids: dict[tuple[int, str, int], int] = {}
         self._steps: dict[int, int] = {}
         self._alive: dict[int, bool] = {}  # of the inner machine's states
         self._doomed: dict[int, bool] = {}
@@ -86,8 +87,8 @@ class FoldedMachine:
 
     # -- states ------------------------------------------------------------------------------------------------
 
-    def _state(self, inner: int, pending: str) -> int:
-        key = (inner, pending)
+    def _state(self, inner: int, pending: str, prompted: int = 0) -> int:
+        key = (inner, pending, prompted)
         state = self._ids.get(key)
         if state is None:
             if len(self._states) >= self.state_limit:
@@ -112,18 +113,45 @@ class FoldedMachine:
         return reached
 
     def _find_step(self, state: int, cls: int) -> int:
-        inner, pending = self._states[state]
+        inner, pending, prompted = self._states[state]
         character = self._characters[cls]
         if character:
-            settled, pending = settle_escapes(pending + character)
-            inner, matched = self._feed_text(inner, settled)
+            spelled = pending + character
+            _, pending = settle_escapes(spelled)
+            inner, matched, prompted = self._feed_spelled(
+                inner, spelled[: len(spelled) - len(pending)], prompted
+            )
         else:
             # No escape holds this character, so one that is under way has broken off.
-            inner, broke = self._feed_text(inner, "".join(c for c, _, _ in read_escapes(pending)))
+            inner, broke, _ = self._feed_spelled(inner, pending, prompted)
             inner, matched = self._feed(inner, self._images[cls])
-            matched, pending = matched or broke, ""
-        reached = self._state(inner, pending)
+            matched, pending, prompted = matched or broke, "", 0
+        reached = self._state(inner, pending, prompted)
         return ~reached if matched else reached
+
+    def _feed_spelled(self, inner: int, spelled: str, prompted: int) -> tuple[int, bool, int]:
+        """What a spelling denotes, fed; matches within its first `prompted` characters do not count.
+
+        The third result is how many characters of the prompt are still to come.
+        """
+        matched = False
+        for character, _, end in read_escapes(spelled):
+            if 0 < prompted < end:
+                inner, prompted = self.inner.past_prompt(inner), 0
+            inner, hit = self._feed_text(inner, character)
+            matched = matched or (hit and not prompted)
+        if prompted and prompted == len(spelled):
+            return self.inner.past_prompt(inner), matched, 0
+        return inner, matched, max(0, prompted - len(spelled))
+
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt; see `AlternatingMachine.past_prompt`. An escape may go on beyond it."""
+        inner, pending, _ = self._states[state]
+        return (
+            self._state(inner, pending, len(pending))
+            if pending
+            else self._state(self.inner.past_prompt(inner), "")
+        )
 
     def _feed_text(self, inner: int, text: str) -> tuple[int, bool]:
         return self._feed(inner, self._inner_classes(self.spec.fold(text))) if text else (inner, False)
@@ -140,8 +168,7 @@ class FoldedMachine:
         """Whether the text may end here; an escape that is under way is then read literally."""
         known = self._may_end.get(state)
         if known is None:
-            inner, pending = self._states[state]
-            inner, matched = self._feed_text(inner, "".join(c for c, _, _ in read_escapes(pending)))
+            inner, matched, _ = self._feed_spelled(*self._states[state])
             known = self._may_end[state] = not matched and self.inner.may_end(inner)
         return known
 
@@ -156,11 +183,10 @@ class FoldedMachine:
             return False
         known = self._doomed.get(state)
         if known is None:
-            inner, pending = self._states[state]
-            known = self._doomed[state] = not self._lives_pending(inner, pending)
+            known = self._doomed[state] = not self._lives_pending(*self._states[state])
         return known
 
-    def _lives_pending(self, inner: int, pending: str) -> bool:
+    def _lives_pending(self, inner: int, pending: str, prompted: int) -> bool:
         """Whether there is a way on from a state that may not end.
 
         What an escape under way can come to denote is a range of characters. Or it breaks off: anything can follow
@@ -169,17 +195,18 @@ class FoldedMachine:
         """
         if not pending:
             return self._lives(inner)
+        going_on = self.inner.past_prompt(inner) if prompted else inner
         for low, high in denotable(pending):
             first, last = np.searchsorted(self.classes.starts, [low, high], side="right") - 1
             for cls in np.unique(self.classes.range_classes[first : last + 1]).tolist():
-                reached, matched = self._feed(inner, self._images[cls])
+                reached, matched = self._feed(going_on, self._images[cls])
                 if not matched and self._lives(reached):
                     return True
-        character, rest = break_off(pending)
-        reached, matched = self._feed_text(inner, character)
+        _, rest = break_off(pending)
+        reached, matched, prompted = self._feed_spelled(inner, pending[: len(pending) - len(rest)], prompted)
         if matched or pending == "\\":
             return False
-        return self._lives_pending(reached, rest)
+        return self._lives_pending(reached, rest, prompted)
 
     def _lives(self, inner: int) -> bool:
         """Whether some folded text leads from a state of the inner machine to one in which the text may end.

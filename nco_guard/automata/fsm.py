@@ -86,6 +86,10 @@ class FsmMachine:
         """Never: the text may always end."""
         return False
 
+    def past_prompt(self, state: int) -> int:
+        """The same state: a word is complete with its last character, and waits for nothing."""
+        return state
+
     def longest_from(self, state: int, classes: Sequence[int], position: int) -> int | None:
         """The end of the longest accepted word that starts at `position`; None: there is none."""
         member: object = self._initial

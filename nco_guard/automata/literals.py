@@ -1,84 +1,70 @@
-"""Strings, all at once: the Aho-Corasick automaton over bytes, built level by level with arrays.
+"""Strings, all at once: the Aho-Corasick automaton over bytes.
 
-Source: Aho and Corasick, 1975; NCO paper, section 4.1. Matches are exact-case substrings anywhere. For case folding
-and whole words use `AlternatingMachine`.
-
-Cost: one vectorised pass per byte of the longest string; 1 KiB a state. `patterns_ending(state)` names the strings
-that end in a state.
+Matches are exact-case substrings anywhere; `folded_literals` is for case folding and whole words. Cost: see `tries`;
+a million strings of 16 bytes take some seconds and about 150 MB. `patterns_ending(state)` names the strings that end
+in a state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.automaton import TableAutomaton
-from nco_guard.errors import StateLimitError
+from nco_guard.automata.automaton import Automaton
+from nco_guard.automata.tries import ROOT, SPACELESS, SymbolTrie
 
 __all__ = ["AhoCorasick"]
 
-_ROOT = 1
+_STATE_LIMIT = 1 << 30
 
 
-class AhoCorasick(TableAutomaton):
-    """Finds every occurrence of any of the strings; goes on after a match, so overlapping ones are found too."""
+class AhoCorasick(Automaton):
+    """Finds every occurrence of any of the strings; goes on after a match, so overlapping ones are found too.
 
-    def __init__(self, patterns: Sequence[bytes], *, state_limit: int = 1_000_000) -> None:
-        super().__init__()
+    Complete from the beginning and immutable, so it may be shared between threads and tables.
+
+    Errors: `ValueError` for no strings or an empty one, `StateLimitError` for more than `state_limit` states.
+    """
+
+    start = ROOT
+    spaceless_start = SPACELESS
+
+    def __init__(self, patterns: Sequence[bytes], *, state_limit: int = _STATE_LIMIT) -> None:
         if not patterns or not all(patterns):
             raise ValueError("patterns must be one or more non-empty byte strings")
-        # Nodes of level d are the distinct prefixes of length d: `owner[i]` is the node of pattern i at this level.
-        lengths = np.array([len(p) for p in patterns])
-        depth = int(lengths.max())
-        padded = np.zeros((len(patterns), depth), np.uint8)
-        for row, pattern in enumerate(patterns):
-            padded[row, : len(pattern)] = np.frombuffer(pattern, np.uint8)
-        owner = np.full(len(patterns), _ROOT, np.int64)
-        levels: list[tuple[np.ndarray, np.ndarray]] = []  # (parents, bytes) of each level's nodes
-        count = 2
-        ends = np.zeros(len(patterns), np.int64)
-        for d in range(depth):
-            live = np.flatnonzero(lengths > d)
-            keys, inverse = np.unique(owner[live] << 8 | padded[live, d], return_inverse=True)
-            owner[live] = count + inverse
-            ending = lengths == d + 1
-            ends[ending] = owner[ending]
-            levels.append((keys >> 8, keys & 0xFF))
-            count += len(keys)
-            if count > state_limit:
-                raise StateLimitError(
-                    f"these {len(patterns):,} strings need more than {state_limit:,} states; split the list"
-                )
+        order = sorted(range(len(patterns)), key=patterns.__getitem__)
+        ordered = [patterns[i] for i in order]
+        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered))
+        buffer = np.frombuffer(b"".join(ordered), np.uint8)
+        used = np.bincount(buffer, minlength=256) > 0
+        # Bytes that are in no string share symbol 0, if there are any; the others keep their order.
+        numbers = np.cumsum(used) - int(used.all())
+        self._classes: NDArray[np.uint8] = np.where(used, numbers, 0).astype(np.uint8)
+        self._trie = SymbolTrie.build(
+            self._classes[buffer],
+            lengths,
+            np.array(order, np.int64),
+            int(self._classes.max()) + 1,
+            spaceless=int(self._classes[0x20]),
+            state_limit=state_limit,
+        )
+        self._symbol_of = self._classes.tobytes()
 
-        table = np.zeros((count + 1, 256), np.int32)
-        table[_ROOT] = _ROOT
-        fail = np.full(count + 1, _ROOT, np.int64)
-        output = np.zeros(count + 1, bool)
-        output[ends] = True
-        first = 2
-        for parents, symbols in levels:
-            nodes = np.arange(first, first + len(parents))
-            if first > 2:  # children of the root fail to the root
-                fail[nodes] = table[fail[parents], symbols]
-            # A node may fail to its parent's level, whose children must be in place before rows are copied.
-            table[parents, symbols] = nodes
-            table[nodes] = table[fail[nodes]]
-            output[nodes] |= output[fail[nodes]]
-            first += len(parents)
-        self._fail = fail
-        self._ends: dict[int, list[int]] = {}
-        for pattern_index, node in enumerate(ends.tolist()):
-            self._ends.setdefault(node, []).append(pattern_index)
-        self._spaceless = count
-        table[count] = table[_ROOT]
-        table = np.where(output[table], ~table, table)
-        table[count, 0x20] = _ROOT
-        self._table = table
-        self._count = count + 1
-        self.start = _ROOT
-        self.spaceless_start = count
+    def step(self, state: int, byte: int) -> int:
+        """The next state, or `~next` if a match completes with this byte."""
+        return self._trie.step(state, self._symbol_of[byte])
+
+    def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """`step` for arrays of equal length. int32."""
+        return self._trie.step_many(states, self._classes[symbols])
+
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes that are in no string are of one class, every other is its own."""
+        return self._classes
 
     def may_end(self, state: int) -> bool:
         """Always: an occurrence is complete with its last byte."""
@@ -88,11 +74,46 @@ class AhoCorasick(TableAutomaton):
         """Always."""
         return np.ones(len(states), bool)
 
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+
+        A token that is shorter completes none from there: a bound for searches of the tokens that do.
+        """
+        return self._trie.distances[states]
+
     def patterns_ending(self, state: int) -> list[int]:
         """Indices of the strings that end in this state, longest first."""
-        found: list[int] = []
-        node = _ROOT if state == self._spaceless else state
-        while node > _ROOT:
-            found.extend(self._ends.get(node, []))
-            node = int(self._fail[node])
-        return found
+        return self._trie.ending(state)
+
+    @property
+    def state_count(self) -> int:
+        """All states, the root and the second root included."""
+        return self._trie.node_count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays."""
+        return self._trie.nbytes + self._classes.nbytes
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that it consists of, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""
+        return {**self._trie.to_arrays(), "classes": self._classes}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> AhoCorasick:
+        """The automaton of these arrays, which it goes on using (they may be memory-mapped).
+
+        Errors: `ValueError` for arrays by which a step could leave them. What passes is safe to run; that it is the
+        automaton of the right strings is for the caller's checksum to tell.
+        """
+        classes = arrays.get("classes")
+        if classes is None or classes.dtype != np.uint8 or classes.shape != (256,):
+            raise ValueError("array 'classes' is missing, or not what an automaton for strings is made of")
+        trie = SymbolTrie(arrays)
+        if int(classes.max()) >= trie.symbol_count:
+            raise ValueError("these arrays do not belong to one automaton for strings")
+        automaton = cls.__new__(cls)
+        automaton._classes = classes
+        automaton._trie = trie
+        automaton._symbol_of = classes.tobytes()
+        return automaton

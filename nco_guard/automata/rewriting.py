@@ -251,6 +251,13 @@ class RewrittenAutomaton(TableAutomaton):
             known = self._ends[state] = (not matched and self.inner.may_end(inner), inner)
         return known
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt; where some of it is still held back, there is no telling where it ends."""
+        held, inner, hits = self._keys[state]
+        return (
+            state if self.rewriting.flush(held) else self._state((held, self.inner.past_prompt(inner), hits))
+        )
+
     def may_end(self, state: int) -> bool:
         """Whether the text, with all that is held back, may end in this state."""
         return state == SINK or self._end(state)[0]

@@ -1,6 +1,7 @@
 """Where matches are in finished text: spans, leftmost first, each as long as it can be.
 
-The search runs the same machines as the masks, over characters, but shares no code with them. One pass decides whether
+The search runs the same machines as the masks, over characters, but shares no code with them; lists of strings are
+searched for without any (`substrings`). One pass decides whether
 there is a match at all; only where there is one, start and end are looked for. Spans are offsets in code points, as
 `re` gives them. Where alternatives differ in length, `re` takes the first that fits and this takes the longest.
 """
@@ -14,8 +15,11 @@ from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import fold_text
 from nco_guard.automata.fsm import FsmMachine
+from nco_guard.automata.substrings import SubstringSearcher
 
-__all__ = ["find_spans", "longest_beginning", "matches"]
+__all__ = ["Searcher", "find_spans", "longest_beginning", "matches"]
+
+Searcher = AlternatingMachine | FoldedMachine | FsmMachine | SubstringSearcher
 
 
 def matches(machine: CharMachine, text: str) -> bool:
@@ -32,9 +36,7 @@ def _completes(machine: CharMachine, classes: Sequence[int]) -> bool:
     return not machine.may_end(state)
 
 
-def find_spans(
-    machine: AlternatingMachine | FoldedMachine | FsmMachine, text: str, *, beyond: int = -1
-) -> Iterator[tuple[int, int]]:
+def find_spans(machine: Searcher, text: str, *, beyond: int = -1) -> Iterator[tuple[int, int]]:
     """Non-overlapping matches as (start, end), from left to right; only those that end after `beyond`.
 
     For a folded rule the text is folded first, by its definition, and spans are those of the original characters that
@@ -43,6 +45,9 @@ def find_spans(
     `machine` reports every end of a match (`every_end=True`). Cost: linear in the text; around each match, linear in
     its distance from the previous one times the length that candidate matches live.
     """
+    if isinstance(machine, SubstringSearcher):
+        yield from machine.spans(text, beyond=beyond)
+        return
     if isinstance(machine, FoldedMachine):
         yield from _find_folded(machine, text, beyond)
         return
@@ -92,12 +97,16 @@ def _original(origin: Sequence[tuple[int, int]], length: int, first: int, last: 
     return start, origin[last - 1][1] if last > first else start
 
 
-def longest_beginning(machine: AlternatingMachine | FoldedMachine, text: str) -> tuple[int, int] | None:
+def longest_beginning(
+    machine: AlternatingMachine | FoldedMachine | SubstringSearcher, text: str
+) -> tuple[int, int] | None:
     """The longest stretch of the text that could be the beginning of a match, or is one; the first if several.
 
     For a folded rule, the longest in the folded text, as a span of the original. Cost: linear in the text times the
     length that candidate matches live.
     """
+    if isinstance(machine, SubstringSearcher):
+        return machine.beginning(text)
     if isinstance(machine, FoldedMachine):
         folded, origin = fold_text(text, machine.spec)
         stretch = longest_beginning(machine.inner, folded)

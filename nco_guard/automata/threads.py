@@ -42,6 +42,8 @@ NO_LIMIT = -1
 
 # What precedes a position, as bits.
 AT_START, AFTER_NEWLINE, AFTER_WORD, AFTER_ASCII_WORD = 1, 2, 4, 8
+# What precedes is a prompt: matches that end at this position do not count.
+PAST_PROMPT = 16
 
 # Whether \B holds in the empty text (it does from Python 3.14 on).
 _EMPTY_HAS_NO_BOUNDARY = re.search(r"\B", "") is not None

@@ -51,23 +51,26 @@ class JointTables:
         *,
         memory_limit: int = 512 << 20,
         like: JointTables | None = None,
+        forget: bool = False,
     ) -> None:
         """`tree` holds the tokens that add text and do not end it; `memory_limit` in bytes, see `full`.
 
         `like`: tables over the same vocabulary and tree. What they found about constraints that are also among these
-        (the same objects) is shared with them, and their lock is.
+        (the same objects) is shared with them, and so is their lock; with `forget`, only the root runs are.
         """
         self.vocabulary = vocabulary
         self.memory_limit = memory_limit
         self.full = False
         self.constraints = tuple(constraints)
-        self._lock = threading.RLock() if like is None else like._lock
-        self._paths = ExitPaths(vocabulary, tree) if like is None else like._paths
-        self._quotients = Quotients(tree) if like is None else like._quotients
+        self._lock: threading.RLock = threading.RLock() if like is None else like._lock
+        self._tree = tree
+        self._paths: ExitPaths = ExitPaths(vocabulary, tree) if like is None else like._paths
+        self._quotients: Quotients = Quotients(tree) if like is None else like._quotients
         with self._lock:
-            self.tables = self._tables_of(
-                vocabulary, {} if like is None else {id(t.constraint): t for t in like.tables}
-            )
+            known = {} if like is None else {id(t.constraint): t for t in like.tables}
+            if forget:
+                known = {key: table.emptied() for key, table in known.items()}
+            self.tables: tuple[ConstraintTable, ...] = self._tables_of(vocabulary, known)
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
         self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree, self._paths)
@@ -81,6 +84,8 @@ class JointTables:
         self._may_end: dict[int, bool] = {}
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._mask_bytes = 0
+        self._additions = 0
+        self._links = 0
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
 
     def _tables_of(
@@ -112,9 +117,14 @@ class JointTables:
                     self._states.append(states)
                     self._next.append({})
                     self._ids[states] = found
-                    if found % 256 == 255:
-                        self.full = self.full or self.nbytes > self.memory_limit
+                    self._grown()
         return found
+
+    def _grown(self) -> None:
+        """A state or a transition was added. Sizes are looked at now and then: doubling at first, then every 256."""
+        self._additions += 1
+        if self._additions % 256 == 0 or self._additions & (self._additions - 1) == 0:
+            self.full = self.full or self.nbytes > self.memory_limit
 
     def components(self, state: int) -> tuple[int, ...]:
         """The states of the single constraints in a joint state, in the order of `constraints`."""
@@ -135,6 +145,7 @@ class JointTables:
                     for byte in context:
                         state = constraint.automaton.step(state, byte)
                         state = ~state if state < 0 else state
+                    state = constraint.automaton.past_prompt(state)
             states.append(state)
         return self._intern(tuple(states))
 
@@ -148,21 +159,38 @@ class JointTables:
         if known is None:
             with self._lock:
                 known = self._next[state][token] = self._find_next(state, token)
+                self._links += 1
+                self._grown()
         return known
 
     def _find_next(self, state: int, token: int) -> int:
         if not 0 <= token < self.vocabulary.width:
             return VIOLATED
-        forbidden = self.forbidden(state)
-        at = int(np.searchsorted(forbidden, token))
-        if at < len(forbidden) and forbidden[at] == token:
+        if token in self._unusable:
             return VIOLATED
+        following = self._following(state, token)
+        if following is None:
+            return VIOLATED
+        # Where the mask is not at hand, most tokens can be told from the states they lead to.
+        pending = token in self._eos or not self._together.may_end(tuple([following[i] for i in self._hard]))
+        if pending or (state, HORIZON) in self._forbidden:
+            forbidden = self.forbidden(state)
+            at = int(np.searchsorted(forbidden, token))
+            if at < len(forbidden) and forbidden[at] == token:
+                return VIOLATED
         if token in self._eos:
             return ENDED
-        if not self.vocabulary.tokens[token]:
-            return state
-        states = self._states[state]
-        return self._intern(tuple([t.next(s, token) for t, s in zip(self.tables, states, strict=True)]))
+        return self._intern(following)
+
+    def _following(self, state: int, token: int) -> tuple[int, ...] | None:
+        """The constraints' states after a token; None if a match of a hard one completes."""
+        found: list[int] = []
+        for table, own in zip(self.tables, self._states[state], strict=True):
+            reached = table.next(own, token)
+            if reached < 0:
+                return None
+            found.append(reached)
+        return tuple(found)
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end here."""
@@ -263,6 +291,10 @@ class JointTables:
     @property
     def nbytes(self) -> int:
         """Bytes held by tables, masks and transitions (those of dictionaries estimated)."""
-        links = sum(map(len, self._next))
-        tables = sum(t.nbytes for t in self.tables) + self._together.nbytes + self._quotients.nbytes
-        return tables + self._mask_bytes + 100 * links + 300 * len(self._states)
+        found = sum(t.view_bytes for t in self.tables) + self._together.nbytes + self._mask_bytes
+        return self.base_nbytes + found + 100 * self._links + 300 * len(self._states)
+
+    @property
+    def base_nbytes(self) -> int:
+        """Bytes that tables `like` these would hold from the start: root runs, quotient trees, automata."""
+        return sum(t.nbytes - t.view_bytes for t in self.tables) + self._quotients.nbytes

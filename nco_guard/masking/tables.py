@@ -18,6 +18,7 @@ met before; a new state some dozen microseconds per level that its walk reaches,
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +56,8 @@ class StateView:
 class ConstraintTable:
     """Masks and transitions of one constraint over one vocabulary, found state by state.
 
-    `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart.
+    `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart. `view_bytes`:
+    how much of `nbytes` views of single states hold.
     Errors: `StateLimitError`, naming the rule.
     """
 
@@ -71,7 +73,7 @@ class ConstraintTable:
         self._paths = paths
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
-        self._view_bytes = 0
+        self.view_bytes = 0
         self._node_state: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         # Soft constraints go on after a match: whether one has completed is kept apart from the state.
         self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
@@ -80,6 +82,12 @@ class ConstraintTable:
             self._run_root()
         except StateLimitError as error:
             raise self._named(error) from None
+
+    def emptied(self) -> ConstraintTable:
+        """The same table, sharing what was found about the root, before any other state was looked at."""
+        table = copy.copy(self)
+        table._views, table.view_bytes = {}, 0
+        return table
 
     def _named(self, error: StateLimitError) -> StateLimitError:
         return StateLimitError(error.message, rule_id=", ".join(self.constraint.rule_ids[:3]))
@@ -136,11 +144,11 @@ class ConstraintTable:
                 raise self._named(error) from None
             self._views[state] = known
             shared = self._root_view
-            self._view_bytes += 200
+            self.view_bytes += 200
             if known.completing is not shared.completing:
-                self._view_bytes += known.completing.nbytes
+                self.view_bytes += known.completing.nbytes
             if known.unusual is not shared.unusual:
-                self._view_bytes += known.unusual.nbytes + known.barred.nbytes + known.pending.nbytes
+                self.view_bytes += known.unusual.nbytes + known.barred.nbytes + known.pending.nbytes
         return known
 
     def _find(self, state: int) -> StateView:
@@ -226,10 +234,12 @@ class ConstraintTable:
     # -- transitions -------------------------------------------------------------------------------------------
 
     def next(self, state: int, token: int) -> int:
-        """The state after a token, whether or not a match completes on the way. Cost: a step a byte."""
+        """The state after a token; negative if a match of a hard constraint completes. Cost: a step a byte."""
         for byte in self._tokens[token]:
             state = self.automaton.step(state, byte)
             if state < 0:
+                if self.constraint.hard:
+                    break
                 state = ~state
         return state
 
@@ -260,4 +270,4 @@ class ConstraintTable:
             arrays += [self._tops, self._unusual_nodes, self._barred_bits]
             arrays += [self._root_view.unusual, self._root_view.barred, self._root_view.pending]
         held = sum(a.nbytes for a in arrays)
-        return held + self._view_bytes + self.open_paths.nbytes + self.automaton.nbytes
+        return held + self.view_bytes + self.open_paths.nbytes + self.automaton.nbytes

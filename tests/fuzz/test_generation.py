@@ -53,12 +53,17 @@ class Fuzzer:
         torch.set_num_threads(1)
 
     def judge(self, world: worlds.World, sequences: torch.Tensor, prompt_length: int, how: str) -> None:
-        texts = [world.tokenizer.decode(row[prompt_length:], skip_special_tokens=True) for row in sequences]
-        for text in texts:
-            broken = world.violated(text)
-            assert not broken, (how, broken, text, world.guard.policy.to_json())
-        self.totals["generations"] += len(texts)
-        self.totals[how] += len(texts)
+        def decode(ids: torch.Tensor) -> str:
+            return str(world.tokenizer.decode(ids, skip_special_tokens=True))
+
+        for row in sequences:
+            text, context, joined = decode(row[prompt_length:]), decode(row[:prompt_length]), decode(row)
+            broken = world.violated(text, context, joined[len(context) :])
+            assert not broken, (how, broken, context, text, world.guard.policy.to_json())
+        self.totals["generations"] += len(sequences)
+        self.totals[how] += len(sequences)
+        if any(rule.reads_prompt for rule in world.oracles):
+            self.totals["with rules that read the prompt"] += len(sequences)
 
     def generate(self, world: worlds.World, prompts: list[str], how: str, options: dict[str, Any]) -> Any:
         """One guarded call; None where the policy leaves no way to end in time."""
@@ -163,6 +168,29 @@ class Fuzzer:
                 assert torch.equal(one[row : row + 1], processor(seen[row : row + 1], scores[row : row + 1]))
         self.totals["batches against rows"] += 1
 
+    def generated_together(self, world: worlds.World) -> None:
+        """What `Guard.generate` writes for a batch of prompts is what it writes for each alone."""
+        model = self.rng.choice(world.exact_models)
+        prompts = [self.rng.choice(worlds.PROMPTS) for _ in range(3)]
+
+        def generate(prompts: list[str], options: dict[str, Any]) -> Any:
+            try:
+                return world.guard.generate(model, world.tokenizer, prompts, max_new_tokens=LENGTH, **options)
+            except DeadEndError:
+                return None
+
+        for options in ({}, {"num_beams": 3, "num_return_sequences": 2}):
+            together = generate(prompts, options)
+            apart = [generate([prompt], options) for prompt in prompts]
+            found = [result for result in apart if result is not None]
+            assert (together is None) == (len(found) < len(apart)), world.guard.policy.to_json()
+            if together is None:
+                continue
+            for name in ("texts", "token_ids", "outcomes", "reports"):
+                expected = [item for result in found for item in getattr(result, name)]
+                assert getattr(together, name) == expected, (prompts, world.guard.policy.to_json())
+            self.totals["generated together and alone"] += len(together.texts)
+
     def threads(self, world: worlds.World) -> None:
         """Two threads generate under one bound guard."""
         bound = world.guard.bind(world.tokenizer)
@@ -211,6 +239,8 @@ class Fuzzer:
             self.together(
                 bound, [row for row in rows if not set(row) & set(bound.vocabulary.eos_ids)] or rows[:1]
             )
+        if self.rng.random() < 0.5:
+            self.generated_together(world)
         if self.rng.random() < 0.3:
             self.threads(world)
         self.totals["policies"] += 1
@@ -237,7 +267,7 @@ def test_unguarded_the_same_models_write_what_is_forbidden() -> None:
             texts = world.tokenizer.batch_decode(
                 output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True
             )
-            broken += sum(bool(world.violated(text)) for text in texts)
+            broken += sum(bool(world.violated(text, "", text)) for text in texts)
     assert broken > 20
 
 
@@ -246,7 +276,7 @@ def test_no_text_breaks_its_policy_at_length() -> None:
     """A hundred thousand generations, ten million entries of masks."""
     fuzzer = Fuzzer(3)
     while fuzzer.totals["generations"] < 100_000:
-        fuzzer.world(worlds.FAMILIES[fuzzer.totals["policies"] % 3], batch=64)
+        fuzzer.world(worlds.FAMILIES[fuzzer.totals["policies"] % len(worlds.FAMILIES)], batch=64)
         if fuzzer.totals["policies"] % 10 == 0:
             print(dict(fuzzer.totals), flush=True)
     seed = 0

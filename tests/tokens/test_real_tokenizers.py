@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import re
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
+from transformers.utils.import_utils import is_mistral_common_available
 
 from nco_guard.compiler import compile_policy
 from nco_guard.masking import bruteforce
@@ -29,9 +29,7 @@ pytestmark = pytest.mark.slow
 NAMES = ["gpt2", "llama2", "llama3", "qwen"]
 MISTRAL = ["tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3", "tekken_240911.json"]
 needs_folder = pytest.mark.skipif("NCO_GUARD_TOKENIZERS" not in os.environ, reason="needs real tokenizers")
-needs_mistral = pytest.mark.skipif(
-    importlib.util.find_spec("mistral_common") is None, reason="needs mistral-common"
-)
+needs_mistral = pytest.mark.skipif(not is_mistral_common_available(), reason="needs a recent mistral-common")
 
 
 def real(name: str) -> Any:

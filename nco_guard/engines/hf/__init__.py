@@ -1,6 +1,7 @@
 """Hugging Face transformers: a logits processor, guarded `generate` and streaming, and guarded pipelines.
 
-Importing this imports torch and transformers.
+Importing this imports torch and transformers. Continuous batching is in `engines.hf.continuous`, which needs a newer
+transformers than the rest.
 """
 
 from nco_guard.engines.hf.generation import GenerationResult, GuardLike, generate, stream

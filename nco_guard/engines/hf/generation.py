@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from transformers import LogitsProcessorList, StoppingCriteria
 
 from nco_guard.audit import RunRecorder
+from nco_guard.engines.hf.endings import CUT, Outcome, refuse_broken, settle, verified
+from nco_guard.engines.hf.inputs import (
+    encode,
+    first_token,
+    logits_width,
+    model_id,
+    pad_token_id,
+    refuse_right_padding,
+)
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
 from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer
-from nco_guard.errors import DeadEndError, GenerationError, UnsupportedError
-from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import Vocabulary
 from nco_guard.verify import Report
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "stream"]
 
-Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end"]
 Sink = Callable[[StepReport], None]
-_CUT = ("trimmed", "dead_end")
 
 
 class GuardLike(Protocol):
@@ -99,7 +104,7 @@ def generate(
     Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
     tokenizers that cannot be modelled, `DeadEndError` where no token is left.
     """
-    inputs = _encode(tokenizer, model, prompts)
+    inputs = encode(tokenizer, model, prompts)
     if clash := set(inputs) & set(options):
         raise UnsupportedError(f"{', '.join(sorted(clash))}: given by prompts and again as an option")
     return generate_ids(
@@ -122,7 +127,7 @@ def stream(
     What has been yielded is never taken back: a token is shown once the text may end after it. Errors of the
     generation are raised here. Closing the iterator early stops the generation at its next step.
     """
-    inputs = _encode(tokenizer, model, prompt)
+    inputs = encode(tokenizer, model, prompt)
     if "streamer" in options or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
     pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -183,20 +188,20 @@ def generate_ids(
     if input_ids is None or input_ids.shape[-1] == 0:
         if seq2seq:
             raise UnsupportedError("an encoder-decoder model needs a prompt of text, given as input ids")
-        input_ids = _first_token(model, tokenizer, settings)
+        input_ids = first_token(model, tokenizer, settings)
         arguments.pop("attention_mask", None)
     arguments["input_ids"] = input_ids
     if not seq2seq:
-        _refuse_right_padding(arguments)
+        refuse_right_padding(arguments)
 
     bound = guard.bind(
         tokenizer,
-        vocab_width=_logits_width(model),
+        vocab_width=logits_width(model),
         skip_special_tokens=skip_special_tokens,
         eos_token_ids=sorted(settings.eos_token_ids),
     )
     vocabulary = bound.vocabulary
-    pad = _pad_token_id(settings, tokenizer, vocabulary)
+    pad = pad_token_id(settings, tokenizer, vocabulary)
     rows = input_ids.shape[0] * max(settings.beams, int(settings.get("num_return_sequences") or 1))
     if rows > 1 and pad not in (*vocabulary.special_ids, *vocabulary.eos_ids):
         raise UnsupportedError(
@@ -221,7 +226,7 @@ def generate_ids(
         check_streamer(streamer, vocabulary)
         arguments["streamer"] = HoldingStreamer(streamer, bound, reads_prompt=not seq2seq)
 
-    recording = Recording(guard.recorder(bound, rows, _model_id(model)), sink, settings.drafts)
+    recording = Recording(guard.recorder(bound, rows, model_id(model)), sink, settings.drafts)
     others = arguments.get("logits_processor") or []
     processor = GuardLogitsProcessor(
         bound,
@@ -248,12 +253,7 @@ def generate_ids(
         if not finished and streamer is not None:
             streamer.end()
     recording.finished(result.outcomes, result.token_ids, result.reports)
-    broken = sorted({found.rule_id for report in result.reports for found in report.violations})
-    if broken:
-        raise GenerationError(
-            f"the verifier found matches of {', '.join(broken)} in a guarded text; nothing is returned. This is a "
-            f"defect of this library: please report it with the policy and the tokenizer"
-        )
+    refuse_broken(result.reports)
     return result
 
 
@@ -284,16 +284,13 @@ def _settle_all(
     for row in sequences:
         answer = row[prompt_length:].tolist()
         prompt = [] if seq2seq else row[:prompt_length].tolist()
-        kept, outcome = _settle(bound, prompt, answer, pad, max_length - prompt_length)
-        if outcome in _CUT and len(sequences) > 1 and pad is not None:
+        kept, outcome = settle(bound, prompt, answer, pad, max_length - prompt_length)
+        if outcome in CUT and len(sequences) > 1 and pad is not None:
             row[prompt_length + len(kept) :] = pad
         token_ids.append(kept)
         outcomes.append(outcome)
-        context, text = "", bound.vocabulary.text_of(kept)
-        if bound.needs_context and prompt:
-            context, text = bound.vocabulary.continuation_of(prompt, kept)
-        reports.append(guard.verify(text, context=context))
-    if len(outcomes) == 1 and outcomes[0] in _CUT:
+        reports.append(verified(guard, bound, prompt, kept))
+    if len(outcomes) == 1 and outcomes[0] in CUT:
         sequences = sequences[:, : prompt_length + len(token_ids[0])]
         if isinstance(output, torch.Tensor):
             output = sequences
@@ -301,117 +298,3 @@ def _settle_all(
             output.sequences = sequences
     texts = [bound.vocabulary.text_of(ids) for ids in token_ids]
     return GenerationResult(texts, token_ids, outcomes, reports, output)
-
-
-def _settle(
-    bound: BoundGuard, prompt: list[int], answer: list[int], pad: int | None, limit: int
-) -> tuple[list[int], Outcome]:
-    """The longest beginning of `answer` that keeps the policy and may end there, and how it came to end."""
-    tables, vocabulary = bound.tables, bound.vocabulary
-    if pad is not None and pad not in vocabulary.eos_ids:
-        while answer and answer[-1] == pad:
-            answer = answer[:-1]
-    state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
-    kept = 0 if tables.may_end(state) else None
-    cut: Outcome = "trimmed"
-    for length, token in enumerate(answer, start=1):
-        state = tables.next(state, token)
-        if state == ENDED:
-            return answer[:length], "ended"
-        if state == VIOLATED:
-            # Beam search fills up with impossible candidates where too few possible ones are left. An end where there
-            # may be none was forced by `on_dead_end: end`.
-            cut = "dead_end" if token in vocabulary.eos_ids else "trimmed"
-            break
-        if tables.may_end(state):
-            kept = length
-    if kept is None:
-        raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
-    if kept < len(answer):
-        return answer[:kept], cut
-    return answer, "length" if len(answer) >= limit else "stopped"
-
-
-def _encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
-    """Keyword arguments for `model.generate`: ids and mask, padded on the left, on the model's device."""
-    encoded: Mapping[str, Any]
-    if isinstance(prompts, torch.Tensor):
-        encoded = {"input_ids": prompts if prompts.ndim == 2 else prompts[None]}
-    elif isinstance(prompts, Mapping):
-        encoded = prompts
-    else:
-        batch = [prompts] if isinstance(prompts, str) or _is_chat(prompts) else list(prompts)
-        options = {"return_tensors": "pt", "padding": len(batch) > 1}
-        if not getattr(model.config, "is_encoder_decoder", False):
-            options["padding_side"] = "left"
-        if len(batch) > 1 and getattr(tokenizer, "pad_token_id", None) is None:
-            raise UnsupportedError("several prompts need a pad token: set tokenizer.pad_token")
-        if batch and all(isinstance(prompt, str) for prompt in batch):
-            encoded = tokenizer(batch, **options)
-        elif batch and all(_is_chat(prompt) for prompt in batch):
-            prefilled = {prompt[-1].get("role") == "assistant" for prompt in batch}
-            if len(prefilled) > 1:
-                raise UnsupportedError("chats that end with the assistant and others cannot share a batch")
-            encoded = tokenizer.apply_chat_template(
-                batch,
-                add_generation_prompt=not all(prefilled),
-                continue_final_message=all(prefilled),
-                return_dict=True,
-                **options,
-            )
-        else:
-            raise UnsupportedError(
-                "prompts: give a string, strings, a chat (list of messages), chats, a tensor of ids, or what "
-                "the tokenizer returns"
-            )
-    return {
-        name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-        for name, value in encoded.items()
-        if name != "token_type_ids"
-    }
-
-
-def _is_chat(prompt: Any) -> bool:
-    return (
-        isinstance(prompt, Sequence)
-        and not isinstance(prompt, str)
-        and len(prompt) > 0
-        and all(isinstance(message, Mapping) for message in prompt)
-    )
-
-
-def _model_id(model: Any) -> str | None:
-    name = getattr(model.config, "_name_or_path", None)
-    return str(name)[:512] if name else None
-
-
-def _first_token(model: Any, tokenizer: Any, settings: Settings) -> torch.Tensor:
-    begin = settings.get("bos_token_id")
-    begin = getattr(tokenizer, "bos_token_id", None) if begin is None else begin
-    if begin is None:
-        raise UnsupportedError(
-            "an empty prompt needs a tokenizer or a model with a beginning-of-sequence token"
-        )
-    return torch.tensor([[int(begin)]], device=model.device)
-
-
-def _refuse_right_padding(arguments: Mapping[str, Any]) -> None:
-    mask = arguments.get("attention_mask")
-    if isinstance(mask, torch.Tensor) and mask.ndim == 2 and bool((mask[:, -1] == 0).any()):
-        raise UnsupportedError("the prompts are padded on the right: set tokenizer.padding_side = 'left'")
-
-
-def _logits_width(model: Any) -> int:
-    weight = getattr(model.get_output_embeddings(), "weight", None)
-    return int(model.config.get_text_config().vocab_size if weight is None else weight.shape[0])
-
-
-def _pad_token_id(settings: Settings, tokenizer: Any, vocabulary: Vocabulary) -> int | None:
-    for value in (
-        settings.get("pad_token_id"),
-        getattr(tokenizer, "pad_token_id", None),
-        *vocabulary.eos_ids,
-    ):
-        if value is not None:
-            return int(value)
-    return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import GenerationMixin
+from transformers import GenerationConfig, GenerationMixin
 
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "refuse_continuous"]
 
 _OTHER_LOOP = "it replaces the decoding loop, where processors may not be asked"
 _FORCES = "it forces a token whatever the guard forbids"
@@ -42,6 +42,18 @@ _REFUSED_SEQ2SEQ = {
     "encoder_outputs": "without input ids it cannot be told how many texts there will be",
     "forced_decoder_ids": _FORCES,
 }
+
+_UNHEARD = "continuous batching does not do it"
+_MISLED = "continuous batching drops it, or does not show it the text"
+# The same for continuous batching, which would not say so.
+_REFUSED_CONTINUOUS = {
+    **dict.fromkeys(("prompt_lookup_num_tokens", "stop_strings", "max_time", "output_scores"), _UNHEARD),
+    **dict.fromkeys(("output_logits", "output_attentions", "output_hidden_states"), _UNHEARD),
+    **dict.fromkeys(("min_length", "min_new_tokens", "repetition_penalty", "no_repeat_ngram_size"), _MISLED),
+    **dict.fromkeys(("bad_words_ids", "sequence_bias", "exponential_decay_length_penalty"), _MISLED),
+    **dict.fromkeys(("begin_suppress_tokens", "guidance_scale", "watermarking_config"), _MISLED),
+}
+_HOST = "masks are made by the host once the last token is known"
 
 
 class Settings:
@@ -113,7 +125,8 @@ class Settings:
             raise UnsupportedError(f"num_beam_groups: {_OTHER_LOOP}; leave it out")
         if self.get("cache_implementation") == "paged":
             raise UnsupportedError(
-                "cache_implementation='paged': continuous batching is another decoding loop"
+                "cache_implementation='paged': continuous batching is another decoding loop; use guard.generate_batch "
+                "or guard.continuous"
             )
         watermark = self.get("watermarking_config")
         if watermark is not None and type(watermark).__name__ == "SynthIDTextWatermarkingConfig":
@@ -125,3 +138,48 @@ class Settings:
             assistant.config.get_text_config().vocab_size != self._model.config.get_text_config().vocab_size
         ):
             raise UnsupportedError("assistant_model: it needs the same vocabulary as the model")
+
+
+def refuse_continuous(model: Any, options: Mapping[str, Any], batching: Any) -> None:
+    """Raise `UnsupportedError` for what continuous batching cannot do under a guard, or would silently ignore.
+
+    options: those of the call. What a model's own generation configuration asks for in vain is left to transformers,
+    which warns. batching: its continuous batching configuration, or None.
+    """
+    settings = Settings(model, options)
+    settings.refuse_unsupported()
+    if settings.encoder_decoder or not hasattr(model, "init_continuous_batching"):
+        raise UnsupportedError(f"{type(model).__name__}: continuous batching is for decoder-only models")
+    if getattr(model, "_cached_continuous_batching_manager", None) is not None:
+        raise UnsupportedError(
+            "this model keeps an unguarded continuous batching manager: call its "
+            "destroy_cached_continuous_batching_manager() first"
+        )
+    given = options.get("generation_config")
+    known = vars(GenerationConfig())
+    for name in options:
+        if name != "generation_config" and name not in known:
+            raise UnsupportedError(f"{name}: {_UNHEARD}; leave it out")
+    if settings.beams > 1:
+        raise UnsupportedError(f"num_beams: {_UNHEARD}; leave it out")
+    if int(settings.get("num_return_sequences") or 1) > 1:
+        raise UnsupportedError("num_return_sequences: submit the prompt several times, or use generate_batch")
+    for name, reason in _REFUSED_CONTINUOUS.items():
+        value = options.get(name, getattr(given, name, None))
+        neutral = 1 if name in ("repetition_penalty", "guidance_scale") else 0
+        if value is not None and value is not False and value != neutral:
+            raise UnsupportedError(f"{name}: {reason}; leave it out")
+    if batching is None:
+        return
+    from transformers import ContinuousBatchingConfig  # the rest of this module does without
+
+    if not isinstance(batching, ContinuousBatchingConfig):
+        raise UnsupportedError("continuous_batching_config: give a transformers ContinuousBatchingConfig")
+    graphs = batching.use_cuda_graph
+    if batching.use_async_batching:
+        raise UnsupportedError(f"use_async_batching: {_HOST}; leave it out")
+    if any(graphs) if isinstance(graphs, tuple) else graphs:
+        raise UnsupportedError(f"use_cuda_graph: {_HOST}; leave it out")
+    for name in ("varlen_compile_config", "decode_compile_config", "default_compile_level"):
+        if getattr(batching, name):
+            raise UnsupportedError(f"{name}: {_HOST}; leave it out")

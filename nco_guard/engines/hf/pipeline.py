@@ -10,6 +10,8 @@ from nco_guard.errors import UnsupportedError
 
 __all__ = ["GuardedPipeline", "wrap"]
 
+_OTHER_WAYS = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
+
 
 def wrap(guard: GuardLike, pipe: Any, *, sink: Sink | None = None) -> GuardedPipeline:
     """A pipeline with the same interface as `pipe`, every call of which is guarded.
@@ -72,6 +74,8 @@ class _GuardedModel:
         self._sink = sink
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OTHER_WAYS:
+            raise UnsupportedError(f"{name}: not guarded in a pipeline; use guard.generate_batch")
         return getattr(self._model, name)
 
     def generate(self, **options: Any) -> Any:

@@ -1,0 +1,313 @@
+r"""Strings with upper and lower case alike, or as whole words: Aho-Corasick over characters, read byte by byte.
+
+`re.IGNORECASE` sorts characters into disjoint sets, so strings and text are sequences of such sets (`tries` finds the
+former in the latter), and the bytes of a character lead through a small UTF-8 trie to its set.
+
+Whole words: both strings and text get a mark at the beginning and after every character outside `\w`. A string begins
+with the mark, so it is found only where a mark stands: where no `\w` comes before. And it is complete only when the
+next character, or the end of the text, shows that no `\w` follows.
+
+A state is a node of the automaton and a place within a character; such pairs are numbered as they are met. Cost: as
+`tries`, per character instead of per byte, and some 150 bytes for every state met.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy
+from re import _parser  # type: ignore[attr-defined]
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.automaton import SINK, Automaton
+from nco_guard.automata.charsets import CharClasses, CharSet, both, charset_of, complement, word
+from nco_guard.automata.tries import ROOT, SymbolTrie
+from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
+from nco_guard.errors import StateLimitError
+
+__all__ = ["FoldedAhoCorasick", "folds_evenly"]
+
+_KEY_LIMIT = 1 << 62
+_SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
+
+
+def _alike(character: str, caseless: bool) -> CharSet:
+    code = ord(character)
+    if not caseless:
+        return ((code, code),)
+    return charset_of((_parser.LITERAL, code), int(re.IGNORECASE | re.UNICODE))
+
+
+def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) -> bool:
+    r"""Whether `FoldedAhoCorasick` takes these strings.
+
+    Not where some character that is outside `\w` is the same letter as one within: U+0345, which is an iota, is the
+    only one. Nor where there are too many different characters.
+    """
+    characters = set().union(*strings)
+    if len(characters) > _SYMBOL_LIMIT - 4:
+        return False
+    if not (caseless and whole_word):
+        return True
+    return not any(0 < len(both(s, word())) < len(s) for s in (_alike(c, True) for c in characters))
+
+
+class FoldedAhoCorasick(Automaton):
+    r"""Finds every occurrence of any of the strings, in any case (`caseless`) or as whole words, or both.
+
+    See `automaton.Automaton`; a whole word completes with the character after it, which is not `\w`, or with the bytes
+    by which such a character must begin.
+
+    `names_hits`: the state that a match leads to then tells which strings completed (`patterns_ending`), at the cost
+    of a state for each place where one did. `fresh()`: the same automaton, no state met yet.
+
+    Errors: `ValueError` for no strings, an empty one, or such as `folds_evenly` refuses; `StateLimitError` for
+    more strings than can be numbered.
+    """
+
+    def __init__(
+        self, strings: Sequence[str], *, caseless: bool, whole_word: bool, names_hits: bool = False
+    ) -> None:
+        if not strings or not all(strings):
+            raise ValueError("patterns must be one or more non-empty texts")
+        if not folds_evenly(strings, caseless=caseless, whole_word=whole_word):
+            raise ValueError("some character of these strings is sometimes part of a word and sometimes not")
+        self.whole_word = whole_word
+        self.names_hits = names_hits and whole_word
+        characters = sorted(set().union(*strings))
+        sets: list[CharSet] = list(dict.fromkeys(_alike(c, caseless) for c in characters))
+        number = {s: i for i, s in enumerate(sets, start=1)}
+        self._mark = len(sets) + 2
+        words = word()
+        if whole_word:  # all other characters of words are one more symbol
+            known = tuple(sorted(r for s in sets for r in s))
+            classes = CharClasses.of_disjoint([*sets, both(words, complement(known))])
+        else:
+            classes = CharClasses.of_disjoint(sets)
+        self._between: NDArray[np.bool_] = np.ones(self._mark + 1, np.bool_)  # symbols outside \w
+        self._between[len(sets) + 1] = False
+        for members, symbol in number.items():
+            self._between[symbol] = not both(members, words)
+        spelled: dict[int, str] = {}
+        for character in characters:
+            symbol = number[_alike(character, caseless)]
+            spelled[ord(character)] = chr(symbol) + (
+                chr(self._mark) if whole_word and self._between[symbol] else ""
+            )
+        self._trie = self._build([s.translate(spelled) for s in strings])
+        self._utf8: NDArray[np.int32] = utf8_table(classes)
+        self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
+        self._number(len(strings))
+
+    def _number(self, strings: int) -> None:
+        self._nodes = self._trie.node_count
+        self._utf8_rows: list[list[int]] = self._utf8.tolist()
+        self._span = self._nodes * len(self._utf8)
+        if self._span * (self._nodes + 1) >= _KEY_LIMIT:
+            raise StateLimitError(f"these {strings:,} strings need too many states; split the list")
+        self._root = self._marked(ROOT) if self.whole_word else ROOT
+        self._forget()
+
+    def _forget(self) -> None:
+        # The key of a state: its node, plus nodes times its place; plus `span` times (1 + the node in which strings
+        # completed), if some did and are to be named.
+        self._keys: NDArray[np.int64] = np.array([SINK, self._root, self._root, *[0] * 61], np.int64)
+        self._ids: dict[int, int] = {SINK: 0, self._root: 1}
+        self._count = 3
+        self.start = 1
+        self.spaceless_start = 2
+
+    def fresh(self) -> FoldedAhoCorasick:
+        """The same automaton with states to be met anew, sharing everything else."""
+        other = copy(self)
+        other._forget()
+        return other
+
+    def _build(self, spelled: list[str]) -> SymbolTrie:
+        if self.whole_word:
+            mark = chr(self._mark)
+            spelled = [mark + s for s in spelled]
+        order = sorted(range(len(spelled)), key=spelled.__getitem__)
+        ordered = [spelled[i] for i in order]
+        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered))
+        narrow = self._mark < 256
+        data = "".join(ordered).encode("latin-1" if narrow else "utf-16-le")
+        buffer = np.frombuffer(data, np.uint8) if narrow else np.frombuffer(data, "<u2").astype(np.uint16)
+        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1)
+
+    def _marked(self, node: int) -> int:
+        reached = self._trie.step(node, self._mark)
+        return reached ^ (reached >> 31)
+
+    def _only_between(self, place: int) -> bool:
+        r"""Whether every character that begins with the bytes that lead to a place is outside `\w`."""
+        targets = set(self._utf8[place].tolist()) - {ILL_FORMED}
+        return all(bool(self._between[t]) if t >= 0 else self._only_between(-2 - t) for t in targets)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def _state(self, key: int) -> int:
+        state = self._ids.get(key)
+        if state is None:
+            state = self._count
+            if state == len(self._keys):
+                self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
+            self._keys[state] = key
+            self._ids[key] = state
+            self._count = state + 1
+        return state
+
+    def step(self, state: int, byte: int) -> int:
+        """The next state, or `~next` if a match completes with this byte."""
+        if state == self.spaceless_start and byte == 0x20:
+            return self.start
+        place, node = divmod(int(self._keys[state]) % self._span, self._nodes)
+        target = self._utf8_rows[place][byte]
+        if target == ILL_FORMED:
+            return SINK
+        matched = False
+        if target < 0:
+            key = node + self._nodes * (-2 - target)
+            broken = bool(self._breaks[-2 - target])
+        else:
+            key = self._trie.step(node, target)
+            if key < 0:
+                key, matched = ~key, True
+            broken = bool(self._between[target])
+        if self.whole_word:
+            if broken and target >= 0:
+                key = self._marked(key)
+            matched = broken and bool(self._trie.outputs[node])
+            if matched and self.names_hits:
+                key += self._span * (node + 1)
+        reached = self._state(key)
+        return ~reached if matched else reached
+
+    def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """`step` for arrays of equal length. int32. States met for the first time cost some Python each."""
+        places, nodes = np.divmod(self._keys[states] % self._span, self._nodes)
+        targets = self._utf8[places, symbols]
+        whole = targets >= 0
+        keys = np.where(whole, 0, nodes + self._nodes * (-2 - targets))
+        read = np.flatnonzero(whole)
+        kinds = targets[read].astype(self._trie.edges.dtype)
+        reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)
+        matched = np.zeros(len(keys), np.bool_)
+        if self.whole_word:
+            np.bitwise_xor(reached, reached >> 31, out=reached)
+            after = np.flatnonzero(self._between[kinds])
+            marked = self._trie.step_many(reached[after], np.full(len(after), self._mark, kinds.dtype))
+            reached[after] = marked ^ (marked >> 31)
+            broken = self._breaks[np.where(whole, 0, -2 - targets)]
+            broken[read] = self._between[kinds]
+            matched = broken & self._trie.outputs[nodes]
+        else:
+            matched[read] = reached < 0
+            np.bitwise_xor(reached, reached >> 31, out=reached)
+        keys[read] = reached
+        if self.names_hits:
+            keys[matched] += self._span * (nodes[matched] + 1)
+        lost = targets == ILL_FORMED
+        keys[lost], matched[lost] = SINK, False
+        distinct, of = np.unique(keys, return_inverse=True)
+        found = np.array([self._state(key) for key in distinct.tolist()], np.int32)[of]
+        stripped = (states == self.spaceless_start) & (symbols == 0x20)
+        return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
+
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes of one class begin, continue and end characters that the strings do not tell apart.
+
+        The space, which `spaceless_start` tells from all others, has a class of its own.
+        """
+        space = np.zeros((1, 256), np.int32)
+        space[0, 0x20] = 1
+        _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
+        found: NDArray[np.uint8] = classes.ravel().astype(np.uint8)
+        return found
+
+    # -- ends --------------------------------------------------------------------------------------------------
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end in this state: not after a whole word."""
+        return not (self.whole_word and self._trie.outputs[self._keys[state] % self._span % self._nodes])
+
+    def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """`may_end` for an array."""
+        if not self.whole_word:
+            return np.ones(len(states), np.bool_)
+        verdicts: NDArray[np.bool_] = ~self._trie.outputs[self._keys[states] % self._span % self._nodes]
+        return verdicts
+
+    def patterns_ending(self, state: int) -> list[int]:
+        """Indices of the strings that completed with the step into this state, longest first.
+
+        For whole words only with `names_hits`; a state that no match led to gives none.
+        """
+        key = int(self._keys[state])
+        if self.whole_word:
+            return self._trie.ending(key // self._span - 1)
+        return [] if key >= self._nodes else self._trie.ending(key)
+
+    def patterns_ending_with_text(self, state: int) -> list[int]:
+        """Indices of the whole words that the end of the text in this state completes."""
+        return self._trie.ending(int(self._keys[state]) % self._span % self._nodes) if self.whole_word else []
+
+    @property
+    def state_count(self) -> int:
+        """States met so far."""
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays and by what names states (estimated)."""
+        return self._trie.nbytes + 9 * self._utf8.size + self._keys.nbytes + 140 * self._count
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything but the states met, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""
+        flags = np.array([self.whole_word, self.names_hits])
+        return {
+            **self._trie.to_arrays(),
+            "utf8": self._utf8,
+            "between": self._between,
+            "breaks": self._breaks,
+            "flags": flags,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FoldedAhoCorasick:
+        """The automaton of these arrays, which it goes on using (they may be memory-mapped).
+
+        Errors: `ValueError` for arrays by which a step could leave them. What passes is safe to run; that it is the
+        automaton of the right strings is for the caller's checksum to tell.
+        """
+        for name, dtype, axes in (
+            ("utf8", np.int32, 2),
+            ("between", bool, 1),
+            ("breaks", bool, 1),
+            ("flags", bool, 1),
+        ):
+            array = arrays.get(name)
+            if array is None or array.dtype != dtype or array.ndim != axes:
+                raise ValueError(
+                    f"array {name!r} is missing, or not what an automaton for strings is made of"
+                )
+        trie = SymbolTrie(arrays)
+        utf8, between, breaks, flags = (arrays[name] for name in ("utf8", "between", "breaks", "flags"))
+        if (
+            utf8.shape != (len(breaks), 256)
+            or not len(utf8)
+            or int(utf8.min()) < -1 - len(utf8)
+            or not int(utf8.max()) < len(between) == trie.symbol_count
+            or len(flags) != 2
+        ):
+            raise ValueError("these arrays do not belong to one automaton for strings")
+        automaton = cls.__new__(cls)
+        automaton._trie, automaton._utf8, automaton._between, automaton._breaks = trie, utf8, between, breaks
+        automaton.whole_word, automaton.names_hits = map(bool, flags.tolist())
+        automaton._mark = trie.symbol_count - 1
+        automaton._number(len(arrays["end_nodes"]))
+        return automaton

@@ -1,0 +1,112 @@
+"""Where strings are in finished text: by looking up pieces of the text in the set of them.
+
+The definition, nearly word for word, and none of the code by which masks find strings: what the verifier uses. Cost:
+per character of the text one look-up for each length that strings with the same beginning have; the set holds the
+strings themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from re import _parser  # type: ignore[attr-defined]
+
+from nco_guard.automata.charsets import charset_of
+
+__all__ = ["SubstringSearcher", "fold_case"]
+
+_BEGINNING = 3
+_WORD = re.compile(r"\w")
+
+
+@cache
+def _first_of_case(character: str) -> str:
+    """The first of the characters that `re.IGNORECASE` takes for this one: the same for all of them."""
+    leaf = (_parser.LITERAL, ord(character))
+    return chr(charset_of(leaf, int(re.IGNORECASE | re.UNICODE))[0][0])
+
+
+def fold_case(text: str) -> str:
+    """The text with every character replaced by the first that `re.IGNORECASE` takes for it; offsets stay."""
+    return text.translate({ord(c): _first_of_case(c) for c in set(text)})
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    for at, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return at
+    return min(len(one), len(other))
+
+
+class SubstringSearcher:
+    r"""Finds strings in text. `caseless`: as `re.IGNORECASE` compares; `whole_word`: no `\w` touches on either side."""
+
+    def __init__(self, strings: Sequence[str], *, caseless: bool = False, whole_word: bool = False) -> None:
+        if not strings or not all(strings):
+            raise ValueError("strings must be one or more non-empty texts")
+        self.caseless = caseless
+        self.whole_word = whole_word
+        if caseless:
+            table = {ord(c): _first_of_case(c) for c in set().union(*strings)}
+            strings = [s.translate(table) for s in strings]
+        self._strings = frozenset(strings)
+        self._longest = max(map(len, strings))
+        self._shown = min(_BEGINNING, *map(len, strings))
+        lengths: dict[str, set[int]] = {}
+        for string in self._strings:
+            lengths.setdefault(string[: self._shown], set()).add(len(string))
+        shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+        # Longest first.
+        self._lengths: dict[str, tuple[int, ...]] = {}
+        for beginning, found in lengths.items():
+            ordered = tuple(sorted(found, reverse=True))
+            self._lengths[beginning] = shared.setdefault(ordered, ordered)
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._strings)
+
+    def _may_start(self, text: str, at: int) -> bool:
+        return not self.whole_word or at == 0 or not _WORD.match(text, at - 1)
+
+    def _may_stop(self, text: str, at: int) -> bool:
+        return not self.whole_word or not _WORD.match(text, at)
+
+    def spans(self, text: str, *, beyond: int = -1) -> Iterator[tuple[int, int]]:
+        """Matches as (start, end), leftmost first, longest, not overlapping; only those that end after `beyond`."""
+        folded = fold_case(text) if self.caseless else text
+        position, shown = 0, self._shown
+        while position < len(text):
+            end = 0
+            lengths = self._lengths.get(folded[position : position + shown])
+            if lengths is not None and self._may_start(text, position):
+                for length in lengths:
+                    stop = position + length
+                    found = stop <= len(text) and folded[position:stop] in self._strings
+                    if found and self._may_stop(text, stop):
+                        end = stop
+                        break
+            if end > max(beyond, 0):
+                yield position, end
+                position = end
+            else:
+                position += 1
+
+    def beginning(self, text: str) -> tuple[int, int] | None:
+        """The longest stretch of the text with which some string begins; the first if there are several."""
+        folded = fold_case(text) if self.caseless else text
+        ordered, longest = self._sorted, self._longest
+        best: tuple[int, int] | None = None
+        for start in range(len(text)):
+            if not self._may_start(text, start):
+                continue
+            piece = folded[start : start + longest]
+            at = bisect_left(ordered, piece)
+            # No string shares more of its beginning with the text than one of its neighbours in sorted order.
+            common = max(_common(piece, near) for near in ordered[max(0, at - 1) : at + 1])
+            if common > (0 if best is None else best[1] - best[0]):
+                best = start, start + common
+        return best

@@ -1,0 +1,437 @@
+"""transformers' continuous batching under a guard: requests join at any time and leave when they are done.
+
+`ContinuousBatch` is for programs that serve; `generate_batch` for a list of prompts. transformers' own entry points
+(`model.generate_batch` and its manager) take no processor of the caller's, so they cannot be guarded from outside.
+Importing this needs a transformers with continuous batching as of 5.23.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from transformers import (
+    ContinuousBatchingConfig,
+    GenerationConfig,
+    LogitsProcessorList,
+)
+from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
+from transformers.generation.logits_process import (
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+    LogitNormalization,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
+
+from nco_guard.engines.hf.endings import Outcome, refuse_broken, settle, verified
+from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink
+from nco_guard.engines.hf.inputs import encode, first_token, is_chat, logits_width, model_id
+from nco_guard.engines.hf.options import Settings, refuse_continuous
+from nco_guard.engines.hf.recording import Recording
+from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
+from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
+from nco_guard.session import BoundGuard
+from nco_guard.verify import Report
+
+__all__ = ["ContinuousBatch", "RequestResult", "generate_batch"]
+
+_POLL_SECONDS = 0.2
+# How long the loop may take from failing its requests to naming the error.
+_GRACE_SECONDS = 2.0
+_CPU_PAGE, _CPU_BATCH_TOKENS, _CPU_REQUESTS = 32, 1024, 64
+# What chooses among the tokens that are left; it runs after the guard, as in `generate`.
+_CHOOSERS = (
+    ContinuousBatchingLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    MinPLogitsWarper,
+    TypicalLogitsWarper,
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+    LogitNormalization,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """One finished request.
+
+    text: the continuation without its prompt, decoded as the guard sees it. token_ids: its ids, end-of-sequence
+    included where there is one. outcome: as in `GenerationResult`. report: the verifier's. output: transformers' own
+    `GenerationOutput`, its tokens trimmed the same way.
+    """
+
+    request_id: str
+    text: str
+    token_ids: list[int]
+    outcome: Outcome
+    report: Report
+    output: Any
+
+
+class ContinuousBatch:
+    """A running continuous batch of one model, every request of which is guarded. A context manager:
+
+        with guard.continuous(model, tokenizer, do_sample=True, temperature=0.8) as batch:
+            batch.submit("Dear Sir,", max_new_tokens=200)
+            batch.submit([1, 317, 25], max_new_tokens=20)
+            for result in batch.results():
+                print(result.request_id, result.text)
+
+    Guarantee: that of `generate`, for each request by itself, whatever the others do: budgets and ends of sequence are
+    the request's own, and a request that loses its cache or joins late is in the state of its own text. Requests may be
+    submitted from several threads.
+
+    skip_special_tokens, sink: as for `generate`; the rows of a `StepReport` are the requests, numbered from 0 in the
+    order of submission. The sink is called in the generating thread.
+    continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
+    switched off where it says nothing, and refused where it asks for them: masks are made by the host once the last
+    token is known.
+    options: a `generation_config` or its fields, for all requests. `num_return_sequences` is refused; submit a prompt
+    several times.
+
+    Cost: a step costs the guard what it costs in `generate`. transformers collects all garbage twice when a batch is
+    closed (up to a second in a large program), so keep one open rather than opening many.
+
+    Errors: `UnsupportedError` for options under which the guarantee would not hold or which continuous batching would
+    ignore. While it is open, the model's attention implementation may be another, and it must not be opened twice.
+    """
+
+    def __init__(
+        self,
+        guard: GuardLike,
+        model: Any,
+        tokenizer: Any,
+        *,
+        skip_special_tokens: bool = True,
+        sink: Sink | None = None,
+        continuous_batching_config: ContinuousBatchingConfig | None = None,
+        **options: Any,
+    ) -> None:
+        self._guard, self._model, self._tokenizer = guard, model, tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._settings = Settings(model, options)
+        batching = continuous_batching_config or self._settings.get("continuous_batching_config")
+        refuse_continuous(model, options, batching)
+        self._config = _generation_config(model, options)
+        self._width = logits_width(model)
+        self._eos = self._settings.eos_token_ids
+        # Tokenizers that cannot be modelled are refused here, not at the first request.
+        self._config.eos_token_id = list(self._bind(self._eos).vocabulary.eos_ids)
+        self._processor = RequestsProcessor(self._width, sink)
+        self._batching = copy.deepcopy(batching or ContinuousBatchingConfig())
+        self._batching.use_async_batching = self._batching.use_cuda_graph = False
+        self._manager: Any = None
+        self._lock = threading.Lock()
+        self._open: dict[str, GuardedRequest] = {}
+        self._submitted = 0
+
+    def __enter__(self) -> Self:
+        """Start to generate, in a thread of its own."""
+        if self._manager is not None:
+            raise GenerationError("this batch was opened before; make another")
+        self._manager = self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop. Requests whose results nobody took are given up."""
+        with self._lock:
+            left, self._open = self._open, {}
+        self._manager.stop(block=True, hard_stop=bool(left))
+        self._manager.destroy()
+        for request in left.values():
+            request.recording.failed(
+                error or GenerationError("the batch was closed before this request was done")
+            )
+
+    def _start(self) -> Any:
+        attention = self._model.config._attn_implementation
+        manager = None
+        try:
+            manager = self._model.init_continuous_batching(
+                generation_config=self._config, continuous_batching_config=self._batching
+            )
+            resolved = manager.continuous_batching_config
+            if resolved.varlen_compile_config is not None or resolved.decode_compile_config is not None:
+                raise UnsupportedError("compile_config: a compiled step cannot ask the guard; take it out")
+            if manager.distributed_helper.tp_size > 1:
+                raise UnsupportedError("tensor parallelism: other ranks know nothing of the requests")
+            _install(manager, self._processor)
+            manager.start()
+        except Exception:
+            self._model.set_attn_implementation(attention)
+            raise
+        return manager
+
+    def submit(
+        self,
+        prompt: Any,
+        *,
+        max_new_tokens: int | None = None,
+        eos_token_id: int | Sequence[int] | None = None,
+        **processor_options: Any,
+    ) -> str:
+        """Add a request; returns its id.
+
+        prompt: a string, a chat (list of messages) or token ids. max_new_tokens, eos_token_id: this request's own, by
+        default those of the batch; the tokenizer's end-of-sequence always ends a text. processor_options:
+        `temperature`, `top_k`, `top_p` of this request, where the continuous batching config has
+        `per_request_processors`.
+
+        Errors: `UnsupportedError` for prompts or options that cannot be used, `GenerationError` where the batch has
+        stopped.
+        """
+        if self._manager is None:
+            raise GenerationError("this batch is not open: use it in a with statement")
+        ids = _prompt_ids(self._model, self._tokenizer, self._settings, prompt)
+        limit = _limit(self._settings, len(ids), max_new_tokens)
+        try:
+            self._manager.logit_processor.check_kwargs(processor_options)
+        except (TypeError, ValueError) as error:
+            raise UnsupportedError(
+                f"{', '.join(sorted(processor_options))}: not an option of single requests here; set "
+                f"per_request_processors=True in the continuous batching config and a value for the batch"
+            ) from error
+        bound = self._bind(self._eos if eos_token_id is None else eos_token_id)
+        recording = Recording(self._guard.recorder(bound, 1, model_id(self._model)), None)
+        with self._lock:
+            number, self._submitted = self._submitted, self._submitted + 1
+            request_id = f"request-{number}"
+            request = self._open[request_id] = GuardedRequest(number, bound, ids, limit, recording)
+            self._processor.announce(request_id, request)
+        try:
+            taken = self._manager.add_request(
+                ids,
+                request_id=request_id,
+                max_new_tokens=limit,
+                eos_token_id=list(bound.vocabulary.eos_ids),
+                **processor_options,
+            )
+        except queue.Full:
+            with self._lock:
+                del self._open[request_id]
+            self._processor.forget(request_id)
+            full = GenerationError("the queue is full (max_queue_size in the continuous batching config)")
+            recording.failed(full)
+            raise full from None
+        if taken is None:
+            raise self._stopped()
+        return request_id
+
+    def cancel(self, request_id: str) -> None:
+        """Give a request up; it has no result. Without effect where it is done or not known."""
+        with self._lock:
+            request = self._open.pop(request_id, None)
+        if request is not None:
+            self._manager.cancel_request(request_id)
+            self._processor.retire(request_id)
+            request.recording.failed(GenerationError("the request was cancelled"))
+
+    def results(self) -> Iterator[RequestResult]:
+        """The results of all requests, as they come, until every submitted one is done.
+
+        A request that fails by itself (`DeadEndError`, as the policy's `on_dead_end` has it) is raised in its turn; the
+        others go on, and calling this again yields them. Where generation itself has failed, `GenerationError` or what
+        the guard raised.
+        """
+        while self._open:
+            output = self._manager.get_result(timeout=_POLL_SECONDS)
+            if output is not None:
+                with self._lock:
+                    request = self._open.pop(output.request_id, None)
+                if request is not None:
+                    self._processor.forget(output.request_id)
+                    yield self._finish(request, output)
+            elif not self._manager.is_running() or self._manager.background_thread_status.fatal_error:
+                raise self._stopped()
+
+    def _bind(self, eos: int | Iterable[int]) -> BoundGuard:
+        return self._guard.bind(
+            self._tokenizer,
+            vocab_width=self._width,
+            skip_special_tokens=self._skip_special_tokens,
+            eos_token_ids=sorted([eos] if isinstance(eos, int) else eos),
+        )
+
+    def _finish(self, request: GuardedRequest, output: Any) -> RequestResult:
+        bound = request.bound
+        try:
+            if request.error is not None:
+                raise request.error
+            if output.error is not None:
+                raise self._failure()
+            kept, outcome = settle(bound, request.prompt, output.generated_tokens, None, request.limit)
+            report = verified(self._guard, bound, request.prompt, kept)
+        except NCOGuardError as error:
+            request.recording.failed(error)
+            raise
+        request.recording.finished([outcome], [kept], [report])
+        refuse_broken([report])
+        output.generated_tokens = kept
+        output.logprobs = output.logprobs[: len(kept)]
+        return RequestResult(output.request_id, bound.vocabulary.text_of(kept), kept, outcome, report, output)
+
+    def _failure(self) -> NCOGuardError:
+        """Why the loop failed its requests."""
+        status = self._manager.background_thread_status
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while status.fatal_error is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        cause = status.fatal_error
+        if isinstance(cause, NCOGuardError):
+            return cause
+        error = GenerationError(
+            f"continuous batching failed{'' if cause is None else f' ({type(cause).__name__})'}: see the cause"
+        )
+        error.__cause__ = cause
+        return error
+
+    def _stopped(self) -> NCOGuardError:
+        """The loop is gone: every request that is still open fails with it."""
+        error = self._failure()
+        with self._lock:
+            left, self._open = self._open, {}
+        for request in left.values():
+            request.recording.failed(error)
+        return error
+
+
+def generate_batch(
+    guard: GuardLike,
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Any],
+    *,
+    max_new_tokens: int | Sequence[int] | None = None,
+    num_return_sequences: int | None = None,
+    skip_special_tokens: bool = True,
+    sink: Sink | None = None,
+    continuous_batching_config: ContinuousBatchingConfig | None = None,
+    **options: Any,
+) -> GenerationResult:
+    """transformers' `generate_batch` under a guard: many prompts of any lengths, without pads.
+
+    prompts: a list of strings, of chats, or of token ids per prompt. max_new_tokens: for all, or one for each prompt.
+    num_return_sequences: how often each prompt is answered. Other arguments: as for `ContinuousBatch`. In the result,
+    the order is that of the prompts, and `output` is the list of transformers' `GenerationOutput`.
+
+    Each request is one run of the audit log. Errors: as for `ContinuousBatch`; the first that a request has ends the
+    call, after the texts are generated. On the CPU, where transformers would reserve most of the memory, the cache is
+    sized to the prompts unless a config is given.
+    """
+    if isinstance(prompts, str | torch.Tensor) or not isinstance(prompts, Sequence) or is_chat(prompts):
+        raise UnsupportedError("prompts: give a list of prompts; a single one belongs in a list too")
+    wanted = max_new_tokens if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(prompts)
+    if len(wanted) != len(prompts):
+        raise UnsupportedError(
+            f"max_new_tokens: {len(wanted)} limits for {len(prompts)} prompts; give one for each"
+        )
+    settings = Settings(model, {**options, "num_return_sequences": num_return_sequences})
+    answers = settings.get("num_return_sequences")
+    answers = 1 if answers is None else answers
+    if type(answers) is not int or answers < 1:
+        raise UnsupportedError("num_return_sequences: a whole number of at least one")
+    requests = []
+    for prompt, limit in zip(prompts, wanted, strict=True):
+        ids = _prompt_ids(model, tokenizer, settings, prompt)
+        requests += [(ids, _limit(settings, len(ids), limit))] * answers
+    if continuous_batching_config is None and model.device.type == "cpu":
+        continuous_batching_config = _small_config([len(ids) + limit for ids, limit in requests])
+    batch = ContinuousBatch(
+        guard,
+        model,
+        tokenizer,
+        skip_special_tokens=skip_special_tokens,
+        sink=sink,
+        continuous_batching_config=continuous_batching_config,
+        **{**options, "num_return_sequences": 1},
+    )
+    if not requests:
+        return GenerationResult([], [], [], [], [])
+    with batch:
+        order = [batch.submit(ids, max_new_tokens=limit) for ids, limit in requests]
+        found = {result.request_id: result for result in batch.results()}
+    results = [found[request_id] for request_id in order]
+    return GenerationResult(
+        [result.text for result in results],
+        [result.token_ids for result in results],
+        [result.outcome for result in results],
+        [result.report for result in results],
+        [result.output for result in results],
+    )
+
+
+def _install(manager: Any, processor: RequestsProcessor) -> None:
+    """Put the guard among the manager's processors: before what chooses among the tokens that are left."""
+    processors = manager.logit_processor
+    chain = list(processors.logits_processor)
+    place = next((at for at, other in enumerate(chain) if isinstance(other, _CHOOSERS)), len(chain))
+    processors.logits_processor = LogitsProcessorList([*chain[:place], processor, *chain[place:]])
+    processors.tensors_required += 1
+    processors.do_processing = True
+
+
+def _generation_config(model: Any, options: dict[str, Any]) -> GenerationConfig:
+    """What the call says, then its `generation_config`, then the model's own; a copy."""
+    own = model.generation_config
+    config = copy.deepcopy(options.get("generation_config") or own)
+    config.update(**own.to_dict(), defaults_only=True)
+    config.update(**{name: value for name, value in options.items() if name != "generation_config"})
+    config.num_return_sequences = 1
+    return config
+
+
+def _small_config(lengths: Sequence[int]) -> ContinuousBatchingConfig:
+    """A cache for the longest of the requests at once, and one page more for each."""
+    longest = sorted(lengths, reverse=True)[:_CPU_REQUESTS]
+    pages = sum(math.ceil(length / _CPU_PAGE) + 1 for length in longest)
+    return ContinuousBatchingConfig(
+        page_size=_CPU_PAGE, num_blocks=max(8, pages), max_batch_tokens=_CPU_BATCH_TOKENS
+    )
+
+
+def _prompt_ids(model: Any, tokenizer: Any, settings: Settings, prompt: Any) -> list[int]:
+    """The token ids of a prompt; what cannot be one is refused."""
+    if isinstance(prompt, str) or is_chat(prompt):
+        ids = encode(tokenizer, model, prompt)["input_ids"][0].tolist()
+    elif isinstance(prompt, torch.Tensor) and prompt.ndim == 1 and not prompt.is_floating_point():
+        ids = prompt.tolist()
+    elif isinstance(prompt, Sequence) and all(type(token) is int for token in prompt):
+        ids = list(prompt)
+    else:
+        raise UnsupportedError(
+            "prompt: give a string, a chat (list of messages), or the token ids of one prompt, without pads"
+        )
+    width = logits_width(model)
+    if any(not 0 <= token < width for token in ids):
+        raise UnsupportedError("prompt: holds a token id that the model does not have")
+    return [int(token) for token in ids] or first_token(model, tokenizer, settings)[0].tolist()
+
+
+def _limit(settings: Settings, prompt_length: int, max_new_tokens: int | None) -> int:
+    """How many tokens a request may generate."""
+    limit = max_new_tokens
+    if limit is None:
+        limit = settings.max_length(prompt_length) - prompt_length
+    if type(limit) is not int or limit < 1:
+        raise UnsupportedError(
+            "max_new_tokens: a whole number, and at least one token must be left for the text"
+        )
+    return limit

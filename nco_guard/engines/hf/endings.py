@@ -1,0 +1,77 @@
+"""How a generated sequence came to end: trimmed to where its text may end, verified, given an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from nco_guard.errors import DeadEndError, GenerationError
+from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.session import BoundGuard
+from nco_guard.verify import Report
+
+__all__ = ["CUT", "Outcome", "Verifies", "refuse_broken", "settle", "verified"]
+
+Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end"]
+#: The outcomes of sequences whose tail was cut back.
+CUT: tuple[Outcome, ...] = ("trimmed", "dead_end")
+
+
+class Verifies(Protocol):
+    """What is needed of `nco_guard.Guard` here."""
+
+    def verify(self, text: str, *, context: str = "") -> Report:
+        """The independent verifier's report on a finished text."""
+
+
+def settle(
+    bound: BoundGuard, prompt: list[int], answer: list[int], pad: int | None, limit: int
+) -> tuple[list[int], Outcome]:
+    """The longest beginning of `answer` that keeps the policy and may end there, and how it came to end."""
+    tables, vocabulary = bound.tables, bound.vocabulary
+    if pad is not None and pad not in vocabulary.eos_ids:
+        while answer and answer[-1] == pad:
+            answer = answer[:-1]
+    state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
+    kept = 0 if tables.may_end(state) else None
+    cut: Outcome = "trimmed"
+    for length, token in enumerate(answer, start=1):
+        state = tables.next(state, token)
+        if state == ENDED:
+            return answer[:length], "ended"
+        if state == VIOLATED:
+            # Beam search fills up with impossible candidates where too few possible ones are left. An end where there
+            # may be none was forced by `on_dead_end: end`.
+            cut = "dead_end" if token in vocabulary.eos_ids else "trimmed"
+            break
+        if tables.may_end(state):
+            kept = length
+    if kept is None:
+        raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
+    if kept < len(answer):
+        return answer[:kept], cut
+    return answer, "length" if len(answer) >= limit else "stopped"
+
+
+def verified(guard: Verifies, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
+    """The verifier's report on a text; `prompt` is what it continues, where rules look at that."""
+    context, text = "", bound.vocabulary.text_of(kept)
+    if bound.needs_context and prompt:
+        context, continued = bound.vocabulary.continuation_of(prompt, kept)
+        # A first space that the text itself loses stands between it and the prompt.
+        between = len(continued) - len(text)
+        if continued.endswith(text):
+            context += continued[:between]
+        else:
+            text = continued
+    return guard.verify(text, context=context)
+
+
+def refuse_broken(reports: Sequence[Report]) -> None:
+    """Raise `GenerationError` if the verifier found what the masks should have kept out."""
+    broken = sorted({found.rule_id for report in reports for found in report.violations})
+    if broken:
+        raise GenerationError(
+            f"the verifier found matches of {', '.join(broken)} in a guarded text; nothing is returned. This is a "
+            f"defect of this library: please report it with the policy and the tokenizer"
+        )

@@ -1,0 +1,177 @@
+"""Requests of transformers' continuous batching, and the processor that masks each of them in its own state.
+
+transformers shows a processor which requests get a token in the next step, and then one row of scores for each of
+them, in that order. A request keeps its own ids wherever it goes: rows change from step to step, prompts come in
+pieces, and a request whose cache is taken away comes back as a longer prompt. So its state follows from the ids that it
+has generated.
+Cost per step: one copy of each request's generated ids, one table step each, then what `rows.RowMasker` costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
+from transformers.generation.continuous_batching.requests import FutureRequestState
+
+from nco_guard.engines.hf.recording import Recording
+from nco_guard.engines.hf.rows import LiveRow, RowMasker, StepReport
+from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
+from nco_guard.masking import JointTables
+from nco_guard.session import BoundGuard
+
+__all__ = ["GuardedRequest", "RequestsProcessor"]
+
+_NUMBERS = 2**31
+
+
+class GuardedRequest:
+    """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
+
+    number: counts the requests of one batch. limit: how many tokens it may generate.
+    error: why the policy could not let it go on, found while others generate.
+    """
+
+    def __init__(
+        self, number: int, bound: BoundGuard, prompt: list[int], limit: int, recording: Recording
+    ) -> None:
+        self.number = number
+        self.bound = bound
+        self.prompt = prompt
+        self.limit = limit
+        self.recording = recording
+        self.error: DeadEndError | None = None
+        self._tables: JointTables | None = None
+        self._known: list[int] = []
+        self._state = 0
+
+    def state_after(self, tables: JointTables, generated: list[int]) -> int:
+        """The joint state of the text `generated`; continues from the last call where that text begins this one."""
+        known = self._known
+        if tables is not self._tables or generated[: len(known)] != known:
+            self._tables, known = tables, []
+            reads = self.bound.needs_context
+            self._state = tables.start_after(self.bound.context_bytes(self.prompt)) if reads else tables.start
+        for token in generated[len(known) :]:
+            if self._state >= 0:
+                self._state = tables.next(self._state, token)
+        self._known = generated
+        return self._state
+
+
+class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
+    """Masks the requests of a `ContinuousBatchingManager`; see `continuous.ContinuousBatch`, which installs it.
+
+    Guarantee: that of `GuardLogitsProcessor`, for each request by itself. Scores are never masked by a state of another
+    step: each step carries a number, and one that does not fit, a request that was not announced, or one whose ids
+    break the policy already stops the batch (`GenerationError`).
+
+    width: columns of the model's logits. sink: receives a `StepReport` for every step, its rows the numbers of the
+    requests.
+    """
+
+    supported_kwargs: dict[str, type] = {}
+    ignored_kwargs: tuple[str, ...] = ()
+
+    def __init__(self, width: int, sink: Callable[[StepReport], None] | None = None) -> None:
+        self._width = width
+        self._sink = sink
+        self._requests: dict[str, GuardedRequest] = {}
+        self._retired: dict[str, int] = {}
+        self._maskers: dict[tuple[BoundGuard, bool], RowMasker] = {}
+        # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
+        self._number = 0
+        self._shown: list[GuardedRequest] = []
+        self._recorded = False
+        self._waiting: list[tuple[BoundGuard, JointTables, list[LiveRow]]] | None = None
+
+    def announce(self, request_id: str, request: GuardedRequest) -> None:
+        """Take a request on; before transformers gets to know it."""
+        self._requests[request_id] = request
+
+    def forget(self, request_id: str) -> None:
+        """Let go of a request that will not be shown again."""
+        self._requests.pop(request_id, None)
+
+    def retire(self, request_id: str) -> None:
+        """Let go of a request that transformers has been told to cancel; one step may be under way with it."""
+        self._retired[request_id] = self._number + 1
+
+    def _forget_retired(self) -> None:
+        for request_id, last in list(self._retired.items()):
+            if self._number > last:
+                self._requests.pop(request_id, None)
+                del self._retired[request_id]
+
+    def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
+        """Rows that belong to no request belong to no step."""
+        int32_tensor.zero_()
+
+    def prepare_tensor_args(self, requests_with_new_token: Sequence[FutureRequestState]) -> torch.Tensor:
+        """Find the states of the coming step; int32 [requests], its number for each row."""
+        tables: dict[BoundGuard, JointTables] = {}
+        live: dict[BoundGuard, list[LiveRow]] = {}
+        requests: list[GuardedRequest] = []
+        for row, future in enumerate(requests_with_new_token):
+            output = future.state.to_generation_output()
+            request = self._requests.get(output.request_id)
+            if request is None:
+                raise GenerationError("a request was added to this manager that the guard does not know")
+            bound = request.bound
+            # Tables may be replaced between two looks at them; the states of a step belong to the same ones.
+            present = tables.setdefault(bound, bound.tables)
+            generated = output.generated_tokens
+            state, step = request.state_after(present, generated), len(generated)
+            if state < 0 or step >= request.limit:
+                raise GenerationError(
+                    "a request goes on after its end: its tokens were not those of the guard"
+                )
+            requests.append(request)
+            live.setdefault(bound, []).append(LiveRow(row, state, request.limit - step - 1, step, None))
+        self._number += 1
+        self._forget_retired()
+        self._shown = requests
+        self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
+        self._waiting = [(bound, tables[bound], rows) for bound, rows in live.items()]
+        return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
+
+    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
+        """Mask float [rows, width] in place; rows after those of the requests are nobody's and stay as they are."""
+        if scores.shape[-1] != self._width:
+            raise TokenizerError(
+                f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {self._width}"
+            )
+        numbers = tensor_arg[: len(self._shown)].tolist()
+        if self._waiting is None or any(number != self._number % _NUMBERS for number in numbers):
+            raise GenerationError("these scores belong to another step than the masks")
+        raw = scores.clone() if self._recorded else scores
+        for bound, tables, rows in self._waiting:
+            self._masker(bound).apply(scores, raw, tables, rows)
+        self._waiting = None
+        return scores
+
+    def _masker(self, bound: BoundGuard) -> RowMasker:
+        key = (bound, self._recorded)
+        if key not in self._maskers:
+            sink = self._report if self._recorded else None
+            self._maskers[key] = RowMasker(bound, engine_ends=True, sink=sink, on_failure=self._fail)
+        return self._maskers[key]
+
+    def _fail(self, row: int, error: DeadEndError) -> int | None:
+        """End this request alone, where an end-of-sequence lets it leave the batch."""
+        request = self._shown[row]
+        ends = request.bound.vocabulary.eos_ids
+        if not ends:
+            return None
+        request.error = error
+        return min(ends)
+
+    def _report(self, report: StepReport) -> None:
+        requests = [self._shown[row] for row in report.rows]
+        if self._sink is not None:
+            self._sink(replace(report, rows=[request.number for request in requests]))
+        for at, request in enumerate(requests):
+            if (record := request.recording.wanted) is not None:
+                record(report.only(at))

@@ -1,0 +1,725 @@
+"""Continuous batching with real models: requests of all lengths come and go, and not one text breaks the policy."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import ContinuousBatchingConfig, GenerationConfig, pipeline
+from transformers.generation.continuous_batching.offloading_manager import OffloadingManager
+
+from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard.audit import MemorySink
+from nco_guard.demo import load
+from nco_guard.engines.hf import StepReport
+from nco_guard.engines.hf.recording import Recording
+from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
+from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
+from nco_guard.testing import random_model
+
+PROMPTS = [
+    "what the",
+    "a class of passengers said",
+    "f",
+    "Write to jo",
+    "The quick brown fox jumps over the lazy",
+]
+BUDGETS = [20, 7, 33, 1, 12]
+DEMO_PROMPTS = ["Dear Maria, my phone", "Call me at", "The card number is 4", "Write to", "Hello, this is "]
+# The text may not end with a letter or a digit.
+OPEN_END = RegexRule(id="end", regex=r"[a-zA-Z0-9]\Z")
+
+
+def small(**options: Any) -> ContinuousBatchingConfig:
+    return ContinuousBatchingConfig(**{"page_size": 16, "num_blocks": 64, "max_batch_tokens": 128} | options)
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    """transformers collects all garbage at the end of each batch, twice; what lives on anyhow need not be looked at."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Any, Any]:
+    return load()
+
+
+@pytest.fixture(scope="module")
+def pii() -> Guard:
+    return Guard.from_presets("pii")
+
+
+@pytest.fixture
+def wanting(model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A model that longs for what is forbidden; it needs all positions' logits to tell which token came last."""
+
+    def of(tokenizer: Any, seed: int = 1) -> Any:
+        model = model_of(tokenizer, seed)
+        monkeypatch.setattr(model, "_supports_logits_to_keep", lambda: False)
+        return model
+
+    return of
+
+
+@pytest.fixture
+def preemptions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests lost their cache, each time it was full."""
+    seen: list[int] = []
+    offload = OffloadingManager.offload_requests
+
+    def spied(self: OffloadingManager) -> bool:
+        before = len(self.scheduler.active_requests)
+        result = offload(self)
+        seen.append(before - len(self.scheduler.active_requests))
+        return bool(result)
+
+    monkeypatch.setattr(OffloadingManager, "offload_requests", spied)
+    return seen
+
+
+def singles(
+    guard: Guard, model: Any, tokenizer: Any, prompts: list[Any], budgets: list[int]
+) -> list[list[int]]:
+    return [
+        guard.generate(model, tokenizer, prompt, max_new_tokens=budget).token_ids[0]
+        for prompt, budget in zip(prompts, budgets, strict=True)
+    ]
+
+
+# -- no violation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"do_sample": True, "temperature": 1.5},
+        {"do_sample": True, "top_k": 3, "top_p": 0.8, "min_p": 0.01, "renormalize_logits": True},
+        {"do_sample": True, "num_return_sequences": 4},
+    ],
+)
+def test_no_text_breaks_the_policy(options: dict[str, Any], tokenizer: Any, wanting: Any, guard: Any) -> None:
+    torch.manual_seed(0)
+    result = guard.generate_batch(
+        wanting(tokenizer),
+        tokenizer,
+        PROMPTS * 2,
+        max_new_tokens=BUDGETS * 2,
+        continuous_batching_config=small(),
+        **options,
+    )
+    answers = options.get("num_return_sequences", 1)
+    budgets = [budget for budget in BUDGETS * 2 for _ in range(answers)]
+    assert len(result.texts) == len(budgets)
+    for text, ids, report, budget in zip(
+        result.texts, result.token_ids, result.reports, budgets, strict=True
+    ):
+        assert report.ok
+        assert guard.clean(text)
+        assert text == tokenizer.decode(ids, skip_special_tokens=True)
+        assert 0 < len(ids) <= budget
+    assert not set(result.outcomes) & {"trimmed", "dead_end", "stopped"}
+
+
+def test_unguarded_the_same_requests_break_it(tokenizer: Any, wanting: Any, guard: Any) -> None:
+    """Else the other tests would prove nothing."""
+    config = GenerationConfig(do_sample=True, max_new_tokens=33, eos_token_id=tokenizer.eos_token_id)
+    outputs = wanting(tokenizer).generate_batch(
+        [tokenizer(prompt).input_ids for prompt in PROMPTS * 2],
+        generation_config=config,
+        continuous_batching_config=small(seed=0),
+    )
+    texts = [tokenizer.decode(o.generated_tokens, skip_special_tokens=True) for o in outputs.values()]
+    assert sum(not guard.clean(text) for text in texts) >= 4
+
+
+def test_tables_replaced_under_way_change_nothing(
+    byte_level: Any, wanting: Any, guard_of: Any, guard: Any
+) -> None:
+    """States are replayed from the ids of each request, at each replacement."""
+    own, model, seen = guard_of(*guard.policy.rules), wanting(byte_level), []
+    bound = own.bind(byte_level, len(byte_level), True, [byte_level.eos_token_id])
+
+    def forget(report: StepReport) -> None:
+        seen.append(bound.tables)
+        seen[-1].full = len(seen) % 5 == 0
+
+    result = own.generate_batch(
+        model,
+        byte_level,
+        PROMPTS,
+        max_new_tokens=BUDGETS,
+        sink=forget,
+        continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
+    )
+    assert len(set(map(id, seen))) > 3
+    assert result.token_ids == singles(guard, model, byte_level, PROMPTS, BUDGETS)
+
+
+# -- what it generates is what `generate` does -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_greedy_requests_equal_greedy_singles(demo: Any, pii: Guard, attention: str) -> None:
+    (model, tokenizer), guard = demo, pii
+    budgets = [5, 30, 17, 48, 24]
+    model.set_attn_implementation(attention)
+    try:
+        result = guard.generate_batch(model, tokenizer, DEMO_PROMPTS, max_new_tokens=budgets)
+        assert result.token_ids == singles(guard, model, tokenizer, DEMO_PROMPTS, budgets)
+        assert model.config._attn_implementation == attention
+    finally:
+        model.set_attn_implementation("sdpa")
+    assert {"ended", "length"} == set(result.outcomes)
+    assert [output.generated_tokens for output in result.output] == result.token_ids
+
+
+def test_prompts_that_come_in_pieces(demo: Any, pii: Guard) -> None:
+    """With eight tokens a step, long prompts wait while others already generate."""
+    (model, tokenizer), guard = demo, pii
+    prompts = [
+        DEMO_PROMPTS[0],
+        "Please answer this rather long message from a customer: call me, or " + "x" * 40,
+    ]
+    assert len(tokenizer(prompts[1]).input_ids) > 24
+    prompts, budgets = [*prompts, DEMO_PROMPTS[1]], [20, 20, 20]
+    result = guard.generate_batch(
+        model,
+        tokenizer,
+        prompts,
+        max_new_tokens=20,
+        continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
+    )
+    assert result.token_ids == singles(guard, model, tokenizer, prompts, budgets)
+
+
+@pytest.mark.parametrize("context", ["output", "prompt"])
+def test_requests_that_lose_their_cache(demo: Any, pii: Guard, preemptions: list[int], context: str) -> None:
+    """They come back as longer prompts; what they had generated still counts, for rules and for the budget."""
+    model, tokenizer = demo
+    rules = (RegexRule(id="hard", regex=r"(?i)(?:phone|at|to).{0,12}?\d\d", context="prompt"),)
+    guard = pii if context == "output" else Guard(Policy(name="prompt", rules=rules))
+    prompts, budgets = DEMO_PROMPTS[:3], [60, 48, 56]
+    result = guard.generate_batch(
+        model,
+        tokenizer,
+        prompts * 3,
+        max_new_tokens=budgets * 3,
+        continuous_batching_config=small(num_blocks=10, allow_block_sharing=False),
+    )
+    assert sum(preemptions) >= 2
+    assert result.token_ids == singles(guard, model, tokenizer, prompts, budgets) * 3
+
+
+def test_equal_prompts_share_their_cache(demo: Any, pii: Guard) -> None:
+    (model, tokenizer), guard = demo, pii
+    result = guard.generate_batch(
+        model, tokenizer, [DEMO_PROMPTS[0] * 4] * 3, max_new_tokens=24, num_return_sequences=2
+    )
+    assert len(result.texts) == 6
+    assert len(set(result.texts)) == 1
+    assert result.token_ids[:1] == singles(guard, model, tokenizer, [DEMO_PROMPTS[0] * 4], [24])
+
+
+def test_soft_rules_and_prompts_count_as_in_generate(demo: Any) -> None:
+    model, tokenizer = demo
+    rules = (
+        RegexRule(id="soft", regex=r"\d\d\d", penalty=4.0),
+        RegexRule(id="hard", regex=r"(?i)(?:phone|at|to).{0,12}?\d\d", context="prompt"),
+    )
+    guard = Guard(Policy(name="both", rules=rules))
+    result = guard.generate_batch(model, tokenizer, DEMO_PROMPTS, max_new_tokens=32)
+    assert result.token_ids == singles(guard, model, tokenizer, DEMO_PROMPTS, [32] * 5)
+    for prompt, text in zip(DEMO_PROMPTS, result.texts, strict=True):
+        assert re.search(rules[1].regex, prompt + text) is None
+    alone = Guard(Policy(name="one", rules=rules[:1])).generate_batch(
+        model, tokenizer, DEMO_PROMPTS, max_new_tokens=32
+    )
+    free = Guard(Policy(name="none", rules=(StringRule(id="s", strings=("zqzq",)),))).generate_batch(
+        model, tokenizer, DEMO_PROMPTS, max_new_tokens=32
+    )
+    assert len({tuple(r.texts) for r in (result, alone, free)}) == 3
+
+
+# -- ends ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_each_request_ends_well_within_its_own_budget(tokenizer: Any, sampled: bool) -> None:
+    """Tokens after which the text could not end in time are masked, by what this very request has left."""
+    guard = Guard(Policy(name="end", rules=(OPEN_END, StringRule(id="s", strings=(". ", ".,")))))
+    budgets = list(range(1, 13)) * 2
+    result = guard.generate_batch(
+        random_model(tokenizer, 5),
+        tokenizer,
+        ["the"] * len(budgets),
+        max_new_tokens=budgets,
+        do_sample=sampled,
+        continuous_batching_config=small(),
+    )
+    assert set(result.outcomes) <= {"ended", "length"}
+    for text, ids, budget in zip(result.texts, result.token_ids, budgets, strict=True):
+        assert len(ids) <= budget
+        assert re.search(OPEN_END.regex, text) is None
+    lengths = [
+        len(ids)
+        for ids, outcome in zip(result.token_ids, result.outcomes, strict=True)
+        if outcome == "length"
+    ]
+    assert len(set(lengths)) > 3
+
+
+def test_each_request_has_its_own_ends_of_sequence(demo: Any) -> None:
+    model, tokenizer = demo
+    guard, prompt = Guard.from_presets("ldnoobw"), tokenizer(DEMO_PROMPTS[1]).input_ids
+    with guard.continuous(model, tokenizer, max_new_tokens=24, continuous_batching_config=small()) as batch:
+        free = batch.submit(prompt)
+        first = next(iter(batch.results())).token_ids
+        stops = [first[3], next(token for token in first[4:] if token not in first[:4])]
+        requests = {free: None, batch.submit(prompt): None}
+        requests |= {batch.submit(prompt, eos_token_id=stop): [stop] for stop in stops}
+        requests[batch.submit(prompt, eos_token_id=stops)] = stops
+        found = {result.request_id: result for result in batch.results()}
+    del requests[free]
+    for request, ends in requests.items():
+        alone = guard.generate(model, tokenizer, torch.tensor(prompt), max_new_tokens=24, eos_token_id=ends)
+        assert found[request].token_ids == alone.token_ids[0]
+        assert found[request].outcome == alone.outcomes[0] == "ended"
+        assert found[request].text == alone.texts[0]
+    assert len({len(found[request].token_ids) for request in requests}) >= 3
+
+
+def test_limits_follow_transformers(byte_level: Any) -> None:
+    guard = Guard(Policy(name="end", rules=(StringRule(id="s", strings=("zq",)),)))
+    model, prompt = random_model(byte_level, 4), byte_level("the quick").input_ids
+    length = len(prompt)
+    for options, limit in [
+        ({}, 20),
+        ({"max_length": length + 3}, 3),
+        ({"generation_config": GenerationConfig(max_new_tokens=5)}, 5),
+        ({"generation_config": GenerationConfig(max_new_tokens=5), "max_new_tokens": 4}, 4),
+    ]:
+        (ids,) = guard.generate_batch(model, byte_level, [prompt], **options).token_ids
+        assert len(ids) == limit
+
+
+# -- joining and leaving ---------------------------------------------------------------------------------------
+
+
+def test_requests_join_while_others_generate(tokenizer: Any, wanting: Any, guard: Any) -> None:
+    seen: dict[str, Any] = {}
+    with guard.continuous(
+        wanting(tokenizer), tokenizer, do_sample=True, continuous_batching_config=small(seed=1)
+    ) as batch:
+        order = [batch.submit(prompt, max_new_tokens=40) for prompt in PROMPTS]
+        for result in batch.results():
+            seen[result.request_id] = result
+            if len(order) < 14:
+                order.append(batch.submit(PROMPTS[len(order) % 5], max_new_tokens=3 + len(order)))
+    assert len(seen) == len(set(order)) == 14
+    assert all(guard.clean(result.text) and result.report.ok for result in seen.values())
+
+
+def test_threads_may_submit(byte_level: Any, wanting: Any, guard: Any) -> None:
+    model, ids = wanting(byte_level), []
+    with guard.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+
+        def ask(prompt: str) -> None:
+            ids.extend((batch.submit(prompt, max_new_tokens=budget), prompt, budget) for budget in (3, 9))
+
+        threads = [threading.Thread(target=ask, args=(prompt,)) for prompt in PROMPTS[:4]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found = {result.request_id: result.token_ids for result in batch.results()}
+    wanted = singles(guard, model, byte_level, [p for _, p, _ in ids], [b for _, _, b in ids])
+    assert [found[request] for request, _, _ in ids] == wanted
+
+
+def test_cancelled_requests_leave_the_others_alone(byte_level: Any, wanting: Any, guard: Any) -> None:
+    model = wanting(byte_level)
+    with guard.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+        long = [batch.submit("the", max_new_tokens=900 + number) for number in range(3)]
+        kept = [batch.submit("the", max_new_tokens=limit) for limit in (2, 30, 60)]
+        batch.cancel("nobody")
+        found = {}
+        for result in batch.results():
+            found[result.request_id] = result.token_ids
+            batch.cancel(result.request_id)
+            batch.cancel(long[len(found) - 1])
+    assert found == dict(zip(kept, singles(guard, model, byte_level, ["the"] * 3, [2, 30, 60]), strict=True))
+
+
+def test_leaving_early_gives_the_rest_up(byte_level: Any, wanting: Any, guard_of: Any, guard: Any) -> None:
+    sink, before = MemorySink(), threading.active_count()
+    recorded = guard_of(*guard.policy.rules, audit=sink)
+    model = wanting(byte_level)
+    with recorded.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+        batch.submit("the", max_new_tokens=900)
+        short = batch.submit("the", max_new_tokens=2)
+        assert next(batch.results()).request_id == short
+    assert threading.active_count() == before
+    ends = [event for event in sink.events if event.kind == "run_finished"]
+    assert sorted((event.error or "", event.outcomes) for event in ends) == [
+        ("", ("length",)),
+        ("GenerationError", ()),
+    ]
+    with pytest.raises(GenerationError, match="opened before"):
+        batch.__enter__()
+    assert guard.generate_batch(model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]
+
+
+# -- dead ends -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def corner(byte_level: Any) -> Callable[..., Any]:
+    """Only "x" can be written, and after the prompt "A" the policy forbids that."""
+    (allowed,) = byte_level("x").input_ids
+    suppressed = [index for index in range(len(byte_level)) if index != allowed]
+
+    def run(**policy: Any) -> tuple[Iterator[Any], list[str], Any, MemorySink]:
+        sink = MemorySink()
+        rules = (RegexRule(id="r", regex="Ax", context="prompt"),)
+        guard = Guard(Policy(name="corner", rules=rules, **policy), audit=sink)
+        batch = guard.continuous(
+            random_model(byte_level, 3),
+            byte_level,
+            suppress_tokens=suppressed,
+            max_new_tokens=6,
+            continuous_batching_config=small(),
+        )
+        with batch:
+            order = [batch.submit(prompt) for prompt in ("A", "B", "C")]
+            found: dict[str, Any] = {}
+            errors = []
+            while len(found) + len(errors) < 3:
+                try:
+                    found |= {result.request_id: result for result in batch.results()}
+                except DeadEndError as error:
+                    errors.append(error)
+        return [found.get(request) for request in order], errors, guard, sink  # type: ignore[return-value]
+
+    return run
+
+
+def test_a_dead_end_ends_its_request_alone(corner: Any) -> None:
+    (none, first, last), errors, _, sink = corner()
+    assert none is None
+    assert len(errors) == 1
+    assert first.text == last.text == "xxxxxx"
+    ends = [event for event in sink.events if event.kind == "dead_end"]
+    assert [(event.step, event.resolution) for event in ends] == [(0, "error")]
+    failed = [event for event in sink.events if event.kind == "run_finished" and event.error]
+    assert [event.error for event in failed] == ["DeadEndError"]
+
+
+def test_the_policy_may_end_the_text_there(corner: Any) -> None:
+    (cornered, first, last), errors, _, sink = corner(on_dead_end="end")
+    assert not errors
+    assert first.text == last.text == "xxxxxx"
+    # Here the text may end, though another processor has masked the end.
+    assert (cornered.text, cornered.outcome) == ("", "ended")
+    assert [event.resolution for event in sink.events if event.kind == "dead_end"] == ["end"]
+
+
+def test_or_write_its_fallback(corner: Any) -> None:
+    (cornered, first, last), errors, _, sink = corner(on_dead_end="fallback", fallback=".")
+    assert not errors
+    assert first.text == last.text == "xxxxxx"
+    assert cornered.text == ".xxxxx"
+    assert [event.resolution for event in sink.events if event.kind == "dead_end"] == ["fallback"]
+
+
+def test_generate_batch_raises_it(byte_level: Any) -> None:
+    guard = Guard(Policy(name="none", rules=(StringRule(id="s", strings=("zq",)),)))
+    with pytest.raises(DeadEndError, match="no token is left"):
+        guard.generate_batch(
+            random_model(byte_level, 3),
+            byte_level,
+            ["the", "a"],
+            suppress_tokens=list(range(len(byte_level))),
+            continuous_batching_config=small(),
+        )
+
+
+# -- reports and audit -----------------------------------------------------------------------------------------
+
+
+def test_the_audit_log_says_what_that_of_generate_says(demo: Any) -> None:
+    model, tokenizer = demo
+    policy = Policy(name="digits", rules=(RegexRule(id="digits", regex=r"\d\d\d"),))
+
+    def runs(record: Callable[[Guard], Any]) -> list[list[tuple[Any, ...]]]:
+        sink = MemorySink()
+        record(Guard(policy, audit=sink))
+        kept: dict[Any, list[tuple[Any, ...]]] = {}
+        for event in sink.events:
+            fields = event.model_dump(
+                exclude={"run_id", "time", "monotonic_ns", "seconds", "removed_probability"}
+            )
+            assert fields["number"] == len(kept.setdefault(event.run_id, []))
+            kept[event.run_id].append(tuple(sorted(fields.items(), key=lambda item: item[0])))
+        return list(kept.values())
+
+    def one_by_one(guard: Guard) -> None:
+        for prompt in DEMO_PROMPTS:
+            guard.generate(model, tokenizer, prompt, max_new_tokens=30)
+
+    together = runs(lambda guard: guard.generate_batch(model, tokenizer, DEMO_PROMPTS, max_new_tokens=30))
+    assert together == runs(one_by_one)
+    assert sum(dict(event)["kind"] == "intervention" for run in together for event in run) > 5
+
+
+def test_the_sink_counts_requests(byte_level: Any, wanting: Any, guard: Any) -> None:
+    reports: list[StepReport] = []
+    result = guard.generate_batch(
+        wanting(byte_level),
+        byte_level,
+        PROMPTS,
+        max_new_tokens=BUDGETS,
+        sink=reports.append,
+        # So few tokens at a time that requests begin one after the other.
+        continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
+    )
+    steps: dict[int, list[int]] = {}
+    for report in reports:
+        for row, step in zip(report.rows, report.steps, strict=True):
+            steps.setdefault(row, []).append(step)
+    assert steps == {number: list(range(len(ids))) for number, ids in enumerate(result.token_ids)}
+
+
+def test_a_sink_that_fails_stops_the_batch(byte_level: Any, wanting: Any, guard: Any) -> None:
+    def broken(report: StepReport) -> None:
+        if report.steps[0] == 2:
+            raise RuntimeError("the sink is broken")
+
+    with guard.continuous(
+        wanting(byte_level), byte_level, sink=broken, continuous_batching_config=small()
+    ) as batch:
+        batch.submit("the")
+        batch.submit("a")
+        with pytest.raises(GenerationError, match="RuntimeError") as caught:
+            list(batch.results())
+        assert isinstance(caught.value.__cause__, RuntimeError)
+        with pytest.raises(GenerationError):
+            batch.submit("the")
+
+
+# -- wrong input -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"num_beams": 2}, "num_beams"),
+        ({"stop_strings": ["."]}, "stop_strings"),
+        ({"generation_config": GenerationConfig(stop_strings=["."])}, "stop_strings"),
+        ({"min_new_tokens": 3}, "min_new_tokens"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty"),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens"),
+        ({"logits_processor": []}, "logits_processor"),
+        ({"streamer": None}, "streamer"),
+        ({"penalty_alpha": 0.5}, "penalty_alpha"),
+        ({"forced_eos_token_id": 1}, "forced_eos_token_id"),
+        ({"num_return_sequences": 0}, "num_return_sequences"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"max_new_tokens": [3]}, "max_new_tokens"),
+        ({"max_new_tokens": [3, 2.5]}, "max_new_tokens"),
+        ({"max_length": 1}, "max_new_tokens"),
+        ({"continuous_batching_config": small(use_async_batching=True)}, "use_async_batching"),
+        ({"continuous_batching_config": small(use_cuda_graph=True)}, "use_cuda_graph"),
+        ({"continuous_batching_config": small(use_cuda_graph=(False, True))}, "use_cuda_graph"),
+        ({"continuous_batching_config": small(default_compile_level=1)}, "default_compile_level"),
+        ({"continuous_batching_config": small(varlen_compile_config={})}, "varlen_compile_config"),
+        ({"continuous_batching_config": {"page_size": 16}}, "continuous_batching_config"),
+    ],
+)
+def test_what_would_not_hold_is_refused_by_name(
+    byte_level: Any, guard: Any, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=named):
+        guard.generate_batch(random_model(byte_level), byte_level, ["the", "a"], **options)
+
+
+@pytest.mark.parametrize(
+    "prompts", ["the", torch.tensor([[1, 2]]), [1, 2], [None], [[1, 10**6]], [[-1]], [[True]], [3.5], [[0.5]]]
+)
+def test_prompts_that_are_none(byte_level: Any, guard: Any, prompts: Any) -> None:
+    with pytest.raises(UnsupportedError, match="prompt"):
+        guard.generate_batch(random_model(byte_level), byte_level, prompts)
+
+
+def test_every_form_of_a_prompt(byte_level: Any, wanting: Any, guard: Any) -> None:
+    model, chat = wanting(byte_level), [{"role": "user", "content": "f"}]
+    ids = byte_level("the").input_ids
+    texts = guard.generate_batch(
+        model, byte_level, ["the", ids, torch.tensor(ids), chat, [7]], max_new_tokens=8
+    ).texts
+    assert texts[0] == texts[1] == texts[2]
+    assert texts[3:4] == guard.generate(model, byte_level, chat, max_new_tokens=8).texts
+    assert guard.generate_batch(model, byte_level, []).texts == []
+    with pytest.raises(UnsupportedError, match="empty prompt"):
+        guard.generate_batch(model, byte_level, [""])
+
+
+def test_options_of_single_requests(byte_level: Any, wanting: Any, guard: Any) -> None:
+    model = wanting(byte_level)
+    options = {"do_sample": True, "temperature": 2.0}
+    with guard.continuous(
+        model, byte_level, continuous_batching_config=small(per_request_processors=True), **options
+    ) as batch:
+        cold = [batch.submit("the", max_new_tokens=12, temperature=1e-4) for _ in range(3)]
+        hot = [batch.submit("the", max_new_tokens=12) for _ in range(3)]
+        with pytest.raises(UnsupportedError, match="temperature"):
+            batch.submit("the", temperature="hot")
+        found = {result.request_id: result.text for result in batch.results()}
+    greedy = guard.generate(model, byte_level, "the", max_new_tokens=12).texts[0]
+    assert [found[request] for request in cold] == [greedy] * 3
+    assert any(found[request] != greedy for request in hot)
+    assert all(map(guard.clean, found.values()))
+
+
+def test_models_that_cannot(byte_level: Any, guard: Any) -> None:
+    with pytest.raises(UnsupportedError, match="decoder-only"):
+        guard.generate_batch(random_model(byte_level, seq2seq=True), byte_level, ["the"])
+    model = random_model(byte_level)
+    config = GenerationConfig(max_new_tokens=2, eos_token_id=byte_level.eos_token_id)
+    model.generate_batch(
+        [[5]], generation_config=config, continuous_batching_config=small(), persistent_manager=True
+    )
+    with pytest.raises(UnsupportedError, match="destroy_cached_continuous_batching_manager"):
+        guard.generate_batch(model, byte_level, ["the"])
+    model.destroy_cached_continuous_batching_manager()
+    assert guard.generate_batch(model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]
+
+
+def test_the_plain_processor_refuses_it(byte_level: Any, guard: Any) -> None:
+    processor = guard.logits_processor(byte_level)
+    with pytest.raises(UnsupportedError, match=r"guard\.continuous"):
+        processor(torch.tensor([5, 6]), torch.zeros(2, len(byte_level)))
+
+
+def test_a_pipeline_does_too(byte_level: Any, guard: Any) -> None:
+    pipe = guard.wrap(pipeline("text-generation", model=random_model(byte_level), tokenizer=byte_level))
+    asked: list[bool] = []
+
+    class Curious(type(pipe._pipe)):  # type: ignore[misc]
+        def __call__(self, *_: Any, **__: Any) -> None:
+            with pytest.raises(UnsupportedError, match=r"guard\.generate_batch"):
+                _ = self.model.generate_batch
+            asked.append(True)
+
+    pipe._pipe.__class__ = Curious
+    pipe("the")
+    assert asked
+
+
+def test_a_batch_must_be_open(byte_level: Any, guard: Any) -> None:
+    batch = guard.continuous(random_model(byte_level), byte_level, continuous_batching_config=small())
+    with pytest.raises(GenerationError, match="not open"):
+        batch.submit("the")
+
+
+def test_requests_that_do_not_fit_are_an_error(byte_level: Any, guard: Any) -> None:
+    with pytest.raises(GenerationError, match="continuous batching failed"):
+        guard.generate_batch(
+            random_model(byte_level),
+            byte_level,
+            ["the " * 100],
+            max_new_tokens=100,
+            continuous_batching_config=small(num_blocks=4),
+        )
+
+
+# -- the processor ---------------------------------------------------------------------------------------------
+
+
+def shown(request_id: str, generated: list[int]) -> Any:
+    """As much of transformers' request as the processor looks at."""
+    output = SimpleNamespace(request_id=request_id, generated_tokens=generated)
+    return SimpleNamespace(state=SimpleNamespace(to_generation_output=lambda: output))
+
+
+@pytest.fixture
+def processor(byte_level: Any, guard: Any) -> RequestsProcessor:
+    bound = guard.bind(byte_level)
+    processor = RequestsProcessor(bound.vocabulary.width)
+    for number, request in enumerate("ab"):
+        processor.announce(request, GuardedRequest(number, bound, [5], 9, Recording(None, None)))
+    return processor
+
+
+def test_allowed_scores_and_rows_of_nobody_stay_bit_identical(
+    processor: RequestsProcessor, byte_level: Any, guard: Any
+) -> None:
+    words = {"a": byte_level("what the fuc").input_ids, "b": byte_level("as").input_ids}
+    numbers = processor.prepare_tensor_args([shown(name, ids) for name, ids in words.items()])
+    scores = torch.randn(4, guard.bind(byte_level).vocabulary.width)
+    result = processor(scores.clone(), torch.cat([numbers, torch.tensor([0, 7], dtype=torch.int32)]))
+    for row, (name, ids) in enumerate(words.items()):
+        session = guard.bind(byte_level).session()
+        for token in ids:
+            session.advance(token)
+        mask = torch.from_numpy(session.mask(9 - len(ids) - 1))
+        assert bool(mask.any()), name
+        assert torch.equal(result[row] == -torch.inf, mask)
+        assert torch.equal(result[row][~mask], scores[row][~mask])
+    assert torch.equal(result[2:], scores[2:])
+
+
+def test_scores_of_another_step_are_never_masked(
+    processor: RequestsProcessor, byte_level: Any, guard: Any
+) -> None:
+    width = guard.bind(byte_level).vocabulary.width
+    old = processor.prepare_tensor_args([shown("a", [])])
+    new = processor.prepare_tensor_args([shown("b", [])])
+    with pytest.raises(GenerationError, match="another step"):
+        processor(torch.zeros(1, width), old)
+    assert bool((processor(torch.zeros(1, width), new) == -torch.inf).any())
+    with pytest.raises(GenerationError, match="another step"):
+        processor(torch.zeros(1, width), new)
+    with pytest.raises(TokenizerError, match="columns"):
+        processor(torch.zeros(1, width + 1), new)
+
+
+def test_requests_that_cannot_be_are_never_masked(processor: RequestsProcessor, byte_level: Any) -> None:
+    with pytest.raises(GenerationError, match="does not know"):
+        processor.prepare_tensor_args([shown("c", [])])
+    with pytest.raises(GenerationError, match="after its end"):
+        processor.prepare_tensor_args([shown("a", [byte_level.eos_token_id])])
+    with pytest.raises(GenerationError, match="after its end"):
+        processor.prepare_tensor_args([shown("a", byte_level("what the fuck").input_ids)])
+    with pytest.raises(GenerationError, match="after its end"):
+        processor.prepare_tensor_args([shown("b", [5] * 9)])
+
+
+def test_a_cancelled_request_may_be_in_one_more_step(processor: RequestsProcessor) -> None:
+    processor.prepare_tensor_args([shown("a", []), shown("b", [])])
+    processor.retire("a")
+    processor.prepare_tensor_args([shown("a", [5]), shown("b", [5])])
+    processor.prepare_tensor_args([shown("b", [5, 5])])
+    with pytest.raises(GenerationError, match="does not know"):
+        processor.prepare_tensor_args([shown("a", [5, 5])])
+
+
+def test_a_state_follows_from_the_ids_even_where_they_change(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    request = GuardedRequest(0, bound, [5], 9, Recording(None, None))
+    texts = ["wha", "what the f", "what the fu", "what the fu", "as", "", "555-1", "555-12"]
+    for text in texts:
+        ids = byte_level(text).input_ids
+        state = bound.tables.start
+        for token in ids:
+            state = bound.tables.next(state, token)
+        assert request.state_after(bound.tables, ids) == state
