@@ -82,7 +82,9 @@ class DeviceTables:
         mask_of[:, LOST] = len(table.masks) + 1
         mask_of[:, _FIRST:] = table.mask_of
         self._mask_of = self._put(mask_of).view(-1)
-        masks = self._put(np.concatenate([table.masks, np.zeros((1, classes), bool), np.ones((1, classes), bool)]))
+        masks = self._put(
+            np.concatenate([table.masks, np.zeros((1, classes), bool), np.ones((1, classes), bool)])
+        )
         self.wide = self._sizes.masks * self.width <= wide_bytes if wide is None else wide
         self._masks = masks.index_select(1, self._class[: self.width]) if self.wide else masks
 

@@ -29,7 +29,15 @@ from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.quotients import joint_classes
 from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["MAX_BYTES", "MAX_STATES", "ByteAutomaton", "TokenTable", "byte_automaton", "token_table"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_STATES",
+    "ByteAutomaton",
+    "TokenTable",
+    "byte_automaton",
+    "first_states",
+    "token_table",
+]
 
 MAX_STATES = 65_536
 MAX_BYTES = 1 << 30
@@ -68,6 +76,12 @@ class ByteAutomaton:
     penalties: NDArray[np.float64]
     tracked: tuple[int, ...]
     state_of: dict[tuple[int, ...], int]
+
+
+def first_states(constraints: Sequence[Constraint], vocabulary: Vocabulary) -> list[int]:
+    """The states of the constraints before the first token."""
+    skips = vocabulary.strips_first_space or vocabulary.rewriting is not None
+    return [c.automaton.spaceless_start if skips else c.automaton.start for c in constraints]
 
 
 def byte_automaton(
@@ -154,9 +168,7 @@ def byte_automaton(
     )
 
 
-def _take(
-    levels: list[NDArray[np.int32]], count: int
-) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
+def _take(levels: list[NDArray[np.int32]], count: int) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
     """The first rows, at most so many, and what is left."""
     first, *others = levels
     return first[:count], [first[count:], *others] if len(first) > count else others
@@ -352,9 +364,7 @@ def _distance_to_end(may_end: NDArray[np.bool_], text: NDArray[np.int32]) -> NDA
     return distance
 
 
-def _ends(
-    automaton: ByteAutomaton, vocabulary: Vocabulary
-) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+def _ends(automaton: ByteAutomaton, vocabulary: Vocabulary) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
     """For each state and end-of-sequence token: whether it is forbidden, and which soft constraints it completes."""
     states = len(automaton.following)
     forbidden = np.zeros((states, len(vocabulary.eos_ids)), bool)

@@ -32,7 +32,9 @@ def enumerated(bound: BoundGuard, **limits: int) -> tuple[ByteAutomaton, JointTa
     return byte_automaton(tables.constraints, first, **limits), tables
 
 
-def device_tables(bound: BoundGuard, where: str = "cpu", **options: Any) -> tuple[DeviceTables, ByteAutomaton]:
+def device_tables(
+    bound: BoundGuard, where: str = "cpu", **options: Any
+) -> tuple[DeviceTables, ByteAutomaton]:
     automaton, _ = enumerated(bound, max_states=4000)
     return DeviceTables(token_table(automaton, bound.vocabulary, bound._tree), where, **options), automaton
 
