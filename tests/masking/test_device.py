@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from nco_guard.compiler import compile_policy
-from nco_guard.errors import PolicyError, StateLimitError
+from nco_guard.errors import StateLimitError
 from nco_guard.masking import ENDED, VIOLATED, JointTables, bruteforce, device
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.device import DeviceTables
 from nco_guard.masking.enumeration import ByteAutomaton, byte_automaton, token_table
-from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.session import BoundGuard
-from nco_guard.testing import toy_vocabulary
 from tests.masking import random_policies
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
