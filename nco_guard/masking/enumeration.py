@@ -18,7 +18,7 @@ have too many joint states and are refused with `StateLimitError`; they stay wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,6 @@ MAX_STATES = 65_536
 MAX_BYTES = 1 << 30
 
 _DEAD = -1  # a match of a hard constraint has completed
-_ROWS_AT_ONCE = 1 << 16
 _ENTRIES_AT_ONCE = 1 << 22
 _SOFT_LIMIT = 31  # soft rules are bits of a word
 
@@ -57,15 +56,14 @@ def _too_large(what: str, needed: str, bound: str) -> StateLimitError:
 
 @dataclass(frozen=True)
 class ByteAutomaton:
-    """The constraints that can change a score, as one automaton over bytes; state 0 is that of the empty text.
+    """Constraints that can change a score, as one automaton over bytes; state 0 is that of the empty text.
 
     byte_class: uint8 [256]; bytes of one class act alike.
     following: int32 [states, classes], -1 where a match of a hard constraint completes.
     soft: int32 [states, classes], the soft constraints of which a match completes, as bits.
     may_end: bool [states], whether every hard constraint lets the text end. soft_end: int32 [states], the soft
     constraints of which the end of the text completes a match, as bits.
-    penalties: float64 [soft constraints].
-    tracked: the numbers of the constraints that these states are about. state_of: from their states to the state here.
+    penalties: what each soft constraint costs, in the order of the constraints.
     """
 
     byte_class: NDArray[np.uint8]
@@ -73,9 +71,16 @@ class ByteAutomaton:
     soft: NDArray[np.int32]
     may_end: NDArray[np.bool_]
     soft_end: NDArray[np.int32]
-    penalties: NDArray[np.float64]
-    tracked: tuple[int, ...]
-    state_of: dict[tuple[int, ...], int]
+    penalties: tuple[float, ...]
+    _steps: tuple[tuple[int, NDArray[np.int32], dict[int, int] | None], ...] = ()
+
+    def state_of(self, states: Sequence[int]) -> int:
+        """The state here of the constraints' states, one for each constraint that this was made from."""
+        found = 0
+        for constraint, number_of, pairs in self._steps:
+            own = int(number_of[states[constraint]])
+            found = own if pairs is None else pairs[found * int(number_of[-1]) + own]
+        return found
 
 
 def first_states(constraints: Sequence[Constraint], vocabulary: Vocabulary) -> list[int]:
@@ -87,91 +92,153 @@ def first_states(constraints: Sequence[Constraint], vocabulary: Vocabulary) -> l
 def byte_automaton(
     constraints: Sequence[Constraint], first: Sequence[int], *, max_states: int = MAX_STATES
 ) -> ByteAutomaton:
-    """Run constraints side by side from their states `first`, and merge what no continuation tells apart.
+    """Run constraints side by side from their states `first`, merging what no continuation tells apart.
 
-    Rules that are only monitored are left out. The automata find states meanwhile; hold their lock.
+    They are joined one by one, small ones first, and merged each time: most states of counting patterns, and of pairs
+    of patterns, differ in nothing that matters. Rules that are only monitored are left out. The automata find states
+    meanwhile; hold their lock if they have one.
     Errors: `StateLimitError` for more than `max_states` states before merging, or more than 31 soft rules.
     """
-    tracked = tuple(i for i, c in enumerate(constraints) if c.hard or c.penalty)
-    chosen = [constraints[i] for i in tracked]
-    soft = [c for c in chosen if not c.hard]
+    tracked = [i for i, c in enumerate(constraints) if c.hard or c.penalty]
+    soft = [i for i in tracked if not constraints[i].hard]
     if len(soft) > _SOFT_LIMIT:
         raise _too_large("soft rules", str(len(soft)), str(_SOFT_LIMIT))
-    bits = [0 if c.hard else 1 << soft.index(c) for c in chosen]
-    classes: NDArray[np.uint8] = np.zeros(256, np.uint8)
-    for constraint in chosen:
-        classes = joint_classes(classes, constraint.automaton.byte_classes)
-    _, some_byte = np.unique(classes, return_index=True)
-    letters = some_byte.astype(np.uint8)
+    parts = []
+    for i in tracked:
+        bit = 0 if constraints[i].hard else 1 << soft.index(i)
+        part, number_of = _single(constraints[i], first[i], bit, max_states)
+        parts.append((i, number_of, part))
+    parts.sort(key=lambda part: len(part[2].following))
+    (i, number_of, joined), *others = parts
+    steps: list[tuple[int, NDArray[np.int32], dict[int, int] | None]] = [(i, number_of, None)]
+    for i, number_of, part in others:
+        joined, pairs = _joined(joined, part, max_states)
+        steps.append((i, np.append(number_of, np.int32(len(part.following))), pairs))
+    return replace(joined, penalties=tuple(constraints[i].penalty for i in soft), _steps=tuple(steps))
 
-    start = np.array([[first[i] for i in tracked]], np.int32)
-    known: dict[bytes, int] = {start.tobytes(): 0}
-    levels, following, completing = [start], [], []
-    done = 0
-    at_once = max(1, _ROWS_AT_ONCE // len(letters))
-    while done < len(known):
-        chunk, levels = _take(levels, at_once)
-        symbols = np.tile(letters, len(chunk))
-        before = np.repeat(chunk, len(letters), axis=0)
-        alive = np.ones(len(before), bool)
-        completed = np.zeros(len(before), np.int32)
-        rows = np.empty_like(before)
-        for i, (constraint, bit) in enumerate(zip(chosen, bits, strict=True)):
-            reached = constraint.automaton.step_many(before[:, i], symbols)
+
+def _single(
+    constraint: Constraint, first: int, bit: int, max_states: int
+) -> tuple[ByteAutomaton, NDArray[np.int32]]:
+    """One constraint, and the number here of each state of its automaton (-1: not reached)."""
+    automaton = constraint.automaton
+    classes, letters = _numbered(automaton.byte_classes)
+    frontier = np.array([first], np.int32)
+    found, following, matches = [frontier], [], []
+    number_of: NDArray[np.int32] = np.full(first + 1, -1, np.int32)
+    number_of[first] = 0
+    count = 1
+    while len(frontier):
+        fresh = []
+        for begin in range(0, len(frontier), max(1, _ENTRIES_AT_ONCE // len(letters))):
+            chunk = frontier[begin : begin + max(1, _ENTRIES_AT_ONCE // len(letters))]
+            reached = automaton.step_many(np.repeat(chunk, len(letters)), np.tile(letters, len(chunk)))
             matched = reached < 0
             if constraint.hard:
-                alive &= ~matched
+                reached[matched] = _DEAD
             else:
-                completed[matched] |= bit
-            rows[:, i] = np.where(matched, ~reached, reached)
-        numbers = np.full(len(before), _DEAD, np.int32)
-        living = rows[alive]
-        count = len(known)
-        numbers[alive] = [known.setdefault(row.tobytes(), len(known)) for row in living]
+                reached[matched] = ~reached[matched]
+            following.append(reached.reshape(-1, len(letters)))
+            matches.append(matched.reshape(-1, len(letters)))
+            distinct = np.unique(reached[reached >= 0])
+            if len(distinct) and distinct[-1] >= len(number_of):
+                longer = np.full(2 * int(distinct[-1]) + 1, -1, np.int32)
+                longer[: len(number_of)] = number_of
+                number_of = longer
+            distinct = distinct[number_of[distinct] < 0]
+            number_of[distinct] = np.arange(count, count + len(distinct))
+            count += len(distinct)
+            fresh.append(distinct)
+            if count > max_states:
+                raise _too_large("states", f"more than {max_states}", str(max_states))
+        frontier = np.concatenate(fresh)
+        found.append(frontier)
+    states = np.concatenate(found)
+    table = np.concatenate(following)
+    table = np.where(table < 0, _DEAD, number_of[table])
+    ends = automaton.may_end_many(states)
+    completing = np.where(np.concatenate(matches), bit, 0)
+    always = np.ones(len(states), bool)
+    none = np.zeros(len(states), np.int32)
+    merged, numbers = _smallest(
+        classes,
+        table,
+        completing,
+        ends if constraint.hard else always,
+        none if constraint.hard else np.where(ends, 0, bit),
+    )
+    return merged, np.where(number_of < 0, _DEAD, numbers[number_of])
+
+
+def _joined(
+    left: ByteAutomaton, right: ByteAutomaton, max_states: int
+) -> tuple[ByteAutomaton, dict[int, int]]:
+    """Both at once, and the number of each pair that is reached; a pair is left * (states of the right) + right."""
+    classes, letters = _numbered(joint_classes(left.byte_class, right.byte_class))
+    above, below = left.following[:, left.byte_class[letters]], right.following[:, right.byte_class[letters]]
+    width = len(below)
+    frontier: NDArray[np.int64] = np.zeros(1, np.int64)
+    known = frontier
+    while len(frontier):
+        after = _pairs(above[frontier // width], below[frontier % width], width)
+        distinct = np.unique(after[after >= 0])
+        place = np.minimum(np.searchsorted(known, distinct), len(known) - 1)
+        frontier = distinct[known[place] != distinct]
+        known = np.union1d(known, frontier)
         if len(known) > max_states:
             raise _too_large("joint states", f"more than {max_states}", str(max_states))
-        if len(known) > count:
-            fresh, at = np.unique(numbers[alive], return_index=True)
-            levels.append(living[at[fresh >= count]])
-        following.append(numbers.reshape(len(chunk), -1))
-        completing.append(np.where(alive, completed, 0).reshape(len(chunk), -1))
-        done += len(chunk)
+    one, other = known // width, known % width
+    after = _pairs(above[one], below[other], width)
+    table = np.where(after < 0, _DEAD, np.searchsorted(known, after)).astype(np.int32)
+    marks = left.soft[one][:, left.byte_class[letters]] | right.soft[other][:, right.byte_class[letters]]
+    merged, numbers = _smallest(
+        classes,
+        table,
+        marks,
+        left.may_end[one] & right.may_end[other],
+        left.soft_end[one] | right.soft_end[other],
+    )
+    return merged, dict(zip(known.tolist(), numbers.tolist(), strict=True))
 
-    states = np.frombuffer(b"".join(known), np.int32).reshape(len(known), -1)
-    may_end = np.ones(len(states), bool)
-    soft_end = np.zeros(len(states), np.int32)
-    for i, (constraint, bit) in enumerate(zip(chosen, bits, strict=True)):
-        ends = constraint.automaton.may_end_many(states[:, i])
-        if constraint.hard:
-            may_end &= ends
-        else:
-            soft_end[~ends] |= bit
-    table, marks = np.concatenate(following), np.concatenate(completing)
+
+def _pairs(above: NDArray[np.int32], below: NDArray[np.int32], width: int) -> NDArray[np.int64]:
+    pairs = above.astype(np.int64) * width + below
+    pairs[(above < 0) | (below < 0)] = _DEAD
+    return pairs
+
+
+def _numbered(classes: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Classes of bytes numbered from 0, and a byte of each."""
+    _, some, numbers = np.unique(classes, return_index=True, return_inverse=True)
+    return numbers.ravel().astype(np.uint8), some.astype(np.uint8)
+
+
+def _smallest(
+    classes: NDArray[np.uint8],
+    table: NDArray[np.int32],
+    marks: NDArray[np.int32],
+    may_end: NDArray[np.bool_],
+    soft_end: NDArray[np.int32],
+) -> tuple[ByteAutomaton, NDArray[np.int32]]:
+    """The automaton with equivalent states and bytes merged, and the new number of each state."""
+    marks = np.where(table < 0, 0, marks).astype(np.int32)
     merged = _merged(table, marks, may_end, soft_end)
     _, some = np.unique(merged, return_index=True)
     table = np.where(table[some] < 0, _DEAD, merged[table[some]]).astype(np.int32)
     marks = marks[some]
-    # Bytes that looked different to some rule may act alike in all that is left.
     columns: dict[bytes, int] = {}
     both = np.concatenate([table, marks]).T
     alike = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in both], np.uint8)
     _, kept = np.unique(alike, return_index=True)
-    return ByteAutomaton(
+    smallest = ByteAutomaton(
         alike[classes],
         np.ascontiguousarray(table[:, kept]),
         np.ascontiguousarray(marks[:, kept]),
         may_end[some],
-        soft_end[some],
-        np.array([c.penalty for c in soft], np.float64),
-        tracked,
-        dict(zip(map(tuple, states.tolist()), merged.tolist(), strict=True)),
+        soft_end[some].astype(np.int32),
+        (),
     )
-
-
-def _take(levels: list[NDArray[np.int32]], count: int) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
-    """The first rows, at most so many, and what is left."""
-    first, *others = levels
-    return first[:count], [first[count:], *others] if len(first) > count else others
+    return smallest, merged
 
 
 def _merged(
@@ -395,6 +462,6 @@ def _penalties(
     rows = np.frombuffer(b"".join(known), np.int32).reshape(len(known), -1)
     amounts = np.zeros(rows.shape, np.float64)
     # In the order of the rules, as the host adds them up: the same sum to the last bit.
-    for n, penalty in enumerate(automaton.penalties.tolist()):
+    for n, penalty in enumerate(automaton.penalties):
         amounts[(rows >> n & 1).astype(bool)] += penalty
     return penalty_of, amounts.astype(np.float32)
