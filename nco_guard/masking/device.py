@@ -26,7 +26,7 @@ VIOLATED = 1
 LOST = 2
 _FIRST = 3
 
-_WIDE_BYTES = 1 << 29
+_WIDE_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)

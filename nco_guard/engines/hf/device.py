@@ -107,8 +107,10 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         pads = sorted(silent.intersection(vocabulary.special_ids).difference(self._ends))
         self._pads[pads] = True
         self._pads = self._pads.to(device)
+        quiet = sorted(silent) or list(self._ends)
+        self._quiet = torch.tensor(quiet, dtype=torch.int64).to(device)
         loud = torch.ones(vocabulary.width, dtype=torch.bool)
-        loud[sorted(silent) or list(self._ends)] = False
+        loud[quiet] = False
         self._loud = loud.to(device)
         # The first row for which there was no token left; the first row of unknown origin.
         self._dead = torch.full((), _NONE, dtype=torch.int64, device=device)
@@ -141,6 +143,7 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             forbidden = torch.zeros_like(scores, dtype=torch.bool)
         else:
             forbidden = tables.forbidden(states, remaining)
+        # After the end of the text only tokens that add nothing; engines that stopped ignore the row.
         if not self._engine_ends:
             forbidden = torch.where(ended, self._loud[None, :], forbidden)
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
@@ -150,8 +153,10 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
         empty = result.amax(-1) == -math.inf
         if not self._engine_ends:
-            quiet = torch.zeros_like(result).masked_fill(forbidden, -math.inf)
-            result.copy_(torch.where(ended & empty[:, None], quiet, result))
+            # Somebody else masked what is silent; nothing but that may follow.
+            quiet = result.index_select(1, self._quiet)
+            allowed = torch.zeros_like(quiet).masked_fill(forbidden.index_select(1, self._quiet), -math.inf)
+            result.index_copy_(1, self._quiet, torch.where(ended & empty[:, None], allowed, quiet))
         if remaining is None or remaining >= 0:
             self._settle_dead(
                 result, forbidden, empty & (states != ENDED) & (states != VIOLATED), input_ids[:, -1]
