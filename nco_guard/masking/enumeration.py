@@ -331,7 +331,7 @@ def token_table(
     end_forbidden, end_marks = _ends(automaton, vocabulary)
 
     following = np.full((states, count), -1, np.int32)
-    reachable = np.append(distance, HORIZON + 1)  # dead, -1, is the last entry
+    reachable = np.append(distance, np.int8(HORIZON + 1))  # dead, -1, is the last entry
     late = reachable[text]
     following[:, :text_classes] = np.where(late > HORIZON, -1, text)
     following[:, silent] = np.where(distance > HORIZON, -1, np.arange(states))
@@ -416,14 +416,14 @@ def _functions(
     return classes, np.where(dead, _DEAD, chosen % states).astype(np.int32), bits
 
 
-def _distance_to_end(may_end: NDArray[np.bool_], text: NDArray[np.int32]) -> NDArray[np.int64]:
+def _distance_to_end(may_end: NDArray[np.bool_], text: NDArray[np.int32]) -> NDArray[np.int8]:
     """How many tokens each state needs at least to where the text may end; `HORIZON + 1` for more than `HORIZON`."""
-    distance = np.where(may_end, 0, HORIZON + 1)
+    distance = np.where(may_end, 0, HORIZON + 1).astype(np.int8)
     for tokens in range(1, HORIZON + 1):
         waiting = np.flatnonzero(distance > HORIZON)
         if not len(waiting):
             break
-        known = np.append(distance, HORIZON + 1)
+        known = np.append(distance, np.int8(HORIZON + 1))
         nearer = waiting[(known[text[waiting]] < tokens).any(axis=1)]
         if not len(nearer):
             break
