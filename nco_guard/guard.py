@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.audit.events import DecodeView
-from nco_guard.compiler import compile_policy
+from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy
+from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import read_vocabulary
+from nco_guard.store import Store
+from nco_guard.tokens import shared_vocabulary, state_of
 from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
+    from langchain_nco_guard import GuardRunnable
     from nco_guard.engines import hf
     from nco_guard.engines.hf.continuous import ContinuousBatch
 
 __all__ = ["Guard"]
 
-_CLEANUP_SETTINGS = (
-    "clean_up_tokenization_spaces",
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-)
+Cache = bool | str | os.PathLike[str] | None
 
 
 class Guard:
@@ -37,31 +37,52 @@ class Guard:
 
     `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text.
 
+    `cache`: where what is worked out is kept on disk for the next process: True for the platform's cache folder, a path
+    for another, False for nowhere. None, the default: what the environment variable `NCO_GUARD_CACHE` says (`1` or a
+    path), else nowhere. Results are the same with and without.
+
     Errors: `PolicyError` and its kin, naming rule and field.
     """
 
-    def __init__(self, policy: Policy, *, audit: Sink | None = None) -> None:
+    def __init__(self, policy: Policy, *, audit: Sink | None = None, cache: Cache = None) -> None:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
-        self._compiled = compile_policy(policy)
+        self._store = Store.chosen(cache)
+        self._compiled = compile_policy(policy, store=self._store)
         self._audit = audit
         self._bound: dict[tuple[Any, ...], BoundGuard] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, audit: Sink | None = None) -> Guard:
+    def from_file(
+        cls, path: str | os.PathLike[str], *, audit: Sink | None = None, cache: Cache = None
+    ) -> Guard:
         """A guard from a YAML or JSON policy file."""
-        return cls(Policy.from_file(path), audit=audit)
+        return cls(Policy.from_file(path), audit=audit, cache=cache)
 
     @classmethod
-    def from_presets(cls, *names: str, audit: Sink | None = None) -> Guard:
+    def from_presets(cls, *names: str, audit: Sink | None = None, cache: Cache = None) -> Guard:
         """A guard from presets with their default options, e.g. `Guard.from_presets("pii", "ldnoobw")`."""
-        return cls(Policy.from_presets(*names), audit=audit)
+        return cls(Policy.from_presets(*names), audit=audit, cache=cache)
 
     @property
     def policy(self) -> Policy:
         """The policy."""
         return self._compiled.policy
+
+    def with_policy(self, policy: Policy) -> Guard:
+        """A guard for another policy, with the same audit sink."""
+        return Guard(policy, audit=self._audit)
+
+    @property
+    def audit(self) -> Sink | None:
+        """Where events go; None if they are not kept."""
+        return self._audit
+
+    @property
+    def compiled(self) -> CompiledPolicy:
+        """The compiled policy, as `verify` and `redaction` take it."""
+        return self._compiled
 
     def __repr__(self) -> str:
         return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)}, digest={self.policy.digest[:12]!r})"
@@ -79,26 +100,23 @@ class Guard:
         `skip_special_tokens`: how the text will be decoded. `eos_token_ids`: further ids that end the text, e.g. those
         of the model's generation configuration.
 
-        Cost: reading the vocabulary once per tokenizer, then some milliseconds per rule. Errors: `TokenizerError`.
+        Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
+        `TokenizerError`.
         """
         eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
-        # Tokens can be added to a tokenizer after it was bound; its length shows that.
-        size = (
-            len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", int)()
-        )
-        # So can what decode() does to a finished text be switched.
-        cleanup = tuple(bool(getattr(tokenizer, name, False)) for name in _CLEANUP_SETTINGS)
-        key = (id(tokenizer), size, cleanup, vocab_width, skip_special_tokens, eos)
+        # Tokens can be added to a tokenizer after it was bound, and its settings switched.
+        key = (id(tokenizer), state_of(tokenizer), vocab_width, skip_special_tokens, eos)
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:
-                vocabulary = read_vocabulary(
+                vocabulary = shared_vocabulary(
                     tokenizer,
                     vocab_width=vocab_width,
                     skip_special_tokens=skip_special_tokens,
                     eos_token_ids=eos,
+                    store=self._store,
                 )
-                bound = self._bound[key] = BoundGuard(self._compiled, vocabulary)
+                bound = self._bound[key] = BoundGuard(self._compiled, vocabulary, store=self._store)
                 # An id may be used again once its object is gone.
                 weakref.finalize(tokenizer, self._bound.pop, key, None)
         return bound
@@ -106,6 +124,37 @@ class Guard:
     def verify(self, text: str, *, context: str = "") -> Report:
         """All matches in a finished text, found without the masks. See `nco_guard.verify`."""
         return verify(self._compiled, text, context=context)
+
+    def redact(self, text: str, *, replacement: Replacement = REDACTED, context: str = "") -> Redaction:
+        """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`."""
+        return redact(self._compiled, text, replacement=replacement, context=context)
+
+    def stream_verifier(
+        self,
+        *,
+        action: Action = "redact",
+        replacement: Replacement = REDACTED,
+        context: str = "",
+        where: str = "text",
+    ) -> StreamVerifier:
+        """For text that somebody else streams: takes pieces, gives back what may be shown. See `StreamVerifier`."""
+        return StreamVerifier(
+            self._compiled, action=action, replacement=replacement, context=context, where=where
+        )
+
+    def to_runnable(self, **options: Any) -> GuardRunnable:
+        """This guard as a step of a LangChain chain: verifies, redacts or raises. See `langchain_nco_guard`.
+
+        Raises `MissingExtraError` unless the distribution `langchain-nco-guard` is installed.
+        """
+        try:
+            from langchain_nco_guard import to_runnable
+        except ModuleNotFoundError as error:
+            if error.name in ("langchain_nco_guard", "langchain", "langchain_core"):
+                raise MissingExtraError("Guard.to_runnable", "langchain", "langchain-nco-guard") from error
+            raise
+        runnable: GuardRunnable = to_runnable(self, **options)
+        return runnable
 
     # -- transformers ------------------------------------------------------------------------------------------
 
@@ -150,11 +199,21 @@ class Guard:
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
         return guarded
 
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
-        """A recorder for one run of an engine, its start recorded; None without an audit sink."""
+    def recorder(
+        self,
+        bound: BoundGuard,
+        sequences: int,
+        model_id: str | None = None,
+        *,
+        parent_id: str | None = None,
+    ) -> RunRecorder | None:
+        """A recorder for one run of an engine, its start recorded; None without an audit sink.
+
+        `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
+        """
         if self._audit is None:
             return None
-        recorder = RunRecorder(self._audit)
+        recorder = RunRecorder(self._audit, parent_id=parent_id)
         recorder.started(
             policy_name=self.policy.name,
             policy_digest=self.policy.digest,

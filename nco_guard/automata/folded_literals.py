@@ -31,6 +31,7 @@ from nco_guard.errors import StateLimitError
 __all__ = ["FoldedAhoCorasick", "folds_evenly"]
 
 _KEY_LIMIT = 1 << 62
+_KEPT_STATES = 1 << 20
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
@@ -106,14 +107,15 @@ class FoldedAhoCorasick(Automaton):
         self._nodes = self._trie.node_count
         self._utf8_rows: list[list[int]] = self._utf8.tolist()
         self._span = self._nodes * len(self._utf8)
-        if self._span * (self._nodes + 1) >= _KEY_LIMIT:
+        self._prompt = self._span * (self._nodes + 1)
+        if self._prompt + self._span >= _KEY_LIMIT:
             raise StateLimitError(f"these {strings:,} strings need too many states; split the list")
         self._root = self._marked(ROOT) if self.whole_word else ROOT
         self._forget()
 
     def _forget(self) -> None:
         # The key of a state: its node, plus nodes times its place; plus `span` times (1 + the node in which strings
-        # completed), if some did and are to be named.
+        # completed), if some did and are to be named; plus `prompt` where no string that ends here counts.
         self._keys: NDArray[np.int64] = np.array([SINK, self._root, self._root, *[0] * 61], np.int64)
         self._ids: dict[int, int] = {SINK: 0, self._root: 1}
         self._count = 3
@@ -164,7 +166,8 @@ class FoldedAhoCorasick(Automaton):
         """The next state, or `~next` if a match completes with this byte."""
         if state == self.spaceless_start and byte == 0x20:
             return self.start
-        place, node = divmod(int(self._keys[state]) % self._span, self._nodes)
+        before = int(self._keys[state])
+        place, node = divmod(before % self._span, self._nodes)
         target = self._utf8_rows[place][byte]
         if target == ILL_FORMED:
             return SINK
@@ -180,15 +183,19 @@ class FoldedAhoCorasick(Automaton):
         if self.whole_word:
             if broken and target >= 0:
                 key = self._marked(key)
-            matched = broken and bool(self._trie.outputs[node])
+            prompted = before >= self._prompt
+            matched = broken and not prompted and bool(self._trie.outputs[node])
             if matched and self.names_hits:
                 key += self._span * (node + 1)
+            elif prompted and target < 0:
+                key += self._prompt
         reached = self._state(key)
         return ~reached if matched else reached
 
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. int32. States met for the first time cost some Python each."""
-        places, nodes = np.divmod(self._keys[states] % self._span, self._nodes)
+        before = self._keys[states]
+        places, nodes = np.divmod(before % self._span, self._nodes)
         targets = self._utf8[places, symbols]
         whole = targets >= 0
         keys = np.where(whole, 0, nodes + self._nodes * (-2 - targets))
@@ -203,7 +210,9 @@ class FoldedAhoCorasick(Automaton):
             reached[after] = marked ^ (marked >> 31)
             broken = self._breaks[np.where(whole, 0, -2 - targets)]
             broken[read] = self._between[kinds]
-            matched = broken & self._trie.outputs[nodes]
+            prompted = before >= self._prompt
+            matched = broken & self._trie.outputs[nodes] & ~prompted
+            keys[prompted & ~whole] += self._prompt
         else:
             matched[read] = reached < 0
             np.bitwise_xor(reached, reached >> 31, out=reached)
@@ -231,15 +240,31 @@ class FoldedAhoCorasick(Automaton):
 
     # -- ends --------------------------------------------------------------------------------------------------
 
+    def past_prompt(self, state: int) -> int:
+        """The state after a prompt: words that end with it do not count, whatever follows."""
+        key = int(self._keys[state])
+        return self._state(self._prompt + key % self._span) if self.whole_word and key else state
+
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state: not after a whole word."""
-        return not (self.whole_word and self._trie.outputs[self._keys[state] % self._span % self._nodes])
+        return not self._waiting(state)
+
+    def _waiting(self, state: int) -> bool:
+        key = int(self._keys[state])
+        return (
+            self.whole_word
+            and key < self._prompt
+            and bool(self._trie.outputs[key % self._span % self._nodes])
+        )
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
         if not self.whole_word:
             return np.ones(len(states), np.bool_)
-        verdicts: NDArray[np.bool_] = ~self._trie.outputs[self._keys[states] % self._span % self._nodes]
+        keys = self._keys[states]
+        verdicts: NDArray[np.bool_] = (keys >= self._prompt) | ~self._trie.outputs[
+            keys % self._span % self._nodes
+        ]
         return verdicts
 
     def patterns_ending(self, state: int) -> list[int]:
@@ -249,12 +274,16 @@ class FoldedAhoCorasick(Automaton):
         """
         key = int(self._keys[state])
         if self.whole_word:
-            return self._trie.ending(key // self._span - 1)
+            return self._trie.ending(key // self._span - 1) if self._span <= key < self._prompt else []
         return [] if key >= self._nodes else self._trie.ending(key)
 
     def patterns_ending_with_text(self, state: int) -> list[int]:
         """Indices of the whole words that the end of the text in this state completes."""
-        return self._trie.ending(int(self._keys[state]) % self._span % self._nodes) if self.whole_word else []
+        return (
+            self._trie.ending(int(self._keys[state]) % self._span % self._nodes)
+            if self._waiting(state)
+            else []
+        )
 
     @property
     def state_count(self) -> int:
@@ -265,6 +294,22 @@ class FoldedAhoCorasick(Automaton):
     def nbytes(self) -> int:
         """Bytes held by the arrays and by what names states (estimated)."""
         return self._trie.nbytes + 9 * self._utf8.size + self._keys.nbytes + 140 * self._count
+
+    def found(self) -> dict[str, NDArray[Any]] | None:
+        """The states met; None for more than a million."""
+        return {"keys": self._keys[: self._count].copy()} if self._count <= _KEPT_STATES else None
+
+    def recall(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        """Take up what `found` gave."""
+        keys = arrays["keys"]
+        span, nodes = divmod(int(keys.max()), self._span)
+        if self._count > 3 or int(keys.min()) < 0 or span > self._nodes or nodes >= self._span:
+            return False
+        self._count = len(keys)
+        self._keys = np.concatenate([keys, np.zeros_like(keys)])
+        self._ids = {key: state for state, key in enumerate(keys.tolist())}
+        self._ids[self._root] = self.start
+        return True
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the states met, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""

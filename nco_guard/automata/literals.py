@@ -75,10 +75,7 @@ class AhoCorasick(Automaton):
         return np.ones(len(states), bool)
 
     def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
-
-        A token that is shorter completes none from there: a bound for searches of the tokens that do.
-        """
+        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more."""
         return self._trie.distances[states]
 
     def patterns_ending(self, state: int) -> list[int]:
@@ -94,6 +91,14 @@ class AhoCorasick(Automaton):
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
         return self._trie.nbytes + self._classes.nbytes
+
+    def found(self) -> dict[str, NDArray[Any]]:
+        """Nothing: it is complete."""
+        return {}
+
+    def recall(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        """There is nothing to take up."""
+        return True
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that it consists of, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""

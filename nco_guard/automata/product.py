@@ -150,6 +150,12 @@ class ProductMachine:
             known = self._may_end[state] = all(self._ends[place] for place in self._row(state).tolist())
         return known
 
+    def past_prompt(self, state: int) -> int:
+        """The same state, but without matches that end in what was read."""
+        owners = [self._owner[place] for place in self._row(state).tolist()]
+        past = [self._member_state(i, self._members[i].past_prompt(own)) for i, own in owners]
+        return self._intern(np.array(past, np.int32))
+
     def doomed(self, state: int) -> bool:
         """Whether some member can avoid a match no more. Steps into such states count as matches already."""
         return any(self._doomed[place] for place in self._row(state).tolist())

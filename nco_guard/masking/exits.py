@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
-from nco_guard.tokens import PrefixTree, Vocabulary
+from nco_guard.tokens import PrefixTree
 
 __all__ = ["ENDING_NOW", "ExitPaths", "OpenPaths"]
 
@@ -27,13 +27,12 @@ class ExitPaths:
     """The paths that a vocabulary can write with tokens of one byte, or of two where single bytes are rare.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
+    `longest`: bytes of the longest.
     """
 
-    def __init__(self, vocabulary: Vocabulary, tree: PrefixTree) -> None:
-        with_text = np.zeros(vocabulary.width, bool)
-        with_text[tree.order] = True
-        usable = [t for i, t in enumerate(vocabulary.tokens) if with_text[i] and len(t) <= 2]
-        single = {t[0] for t in usable if len(t) == 1}
+    def __init__(self, tree: PrefixTree) -> None:
+        short = tree.short_words()
+        single = {word[0] for word in short if len(word) == 1}
         spread = (0x80, 0x90, 0xA0, 0xB0)
         byte_paths = [
             *([b] for b in b"ea .0-\nxZl_,"),
@@ -43,11 +42,11 @@ class ExitPaths:
         ]
         # Short pieces of WordPiece vocabularies and the like.
         pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
-        short = set(usable)
         found = [([], 0), *((path, len(path)) for path in byte_paths if single.issuperset(path))]
         found += [(path, 1) for path in pairs if bytes(path) in short]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
         self.every: int = (1 << len(found)) - 1
+        self.longest: int = max(len(path) for path, _ in found)
         # Every beginning of a path, by length: where it goes on from in the level before, and its last byte.
         level: dict[tuple[int, ...], int] = {(): 0}
         self._levels: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []
@@ -95,6 +94,14 @@ class OpenPaths:
 
     def of(self, states: NDArray[np.int32]) -> Bits:
         """For each state, the paths that lead to an allowed end, as bits."""
+        distances = self._automaton.distances(states)
+        if distances is not None:
+            # Nothing to keep: nearly all states are too far from a match for any path to complete one.
+            ways = np.full(len(states), self._paths.every, np.int64)
+            near = np.flatnonzero(distances <= self._paths.longest)
+            if len(near):
+                ways[near] = self._paths.open_from(self._automaton, states[near])
+            return ways
         if len(self._known) < self._automaton.state_count:
             grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)
             grown[: len(self._known)] = self._known
@@ -105,6 +112,14 @@ class OpenPaths:
             self._known[fresh] = self._paths.open_from(self._automaton, fresh)
             found = self._known[states]
         return found
+
+    def found(self) -> Bits:
+        """What is known, by state, for a store."""
+        return self._known[: self._automaton.state_count]
+
+    def recall(self, known: Bits) -> None:
+        """Take up what `found` gave for an automaton with the same states."""
+        self._known = known.copy()
 
     @property
     def nbytes(self) -> int:

@@ -315,9 +315,9 @@ def test_the_host_is_chosen_where_there_is_no_accelerator(byte_level: Any, small
 
 def test_policies_with_too_many_states_stay_with_the_host(byte_level: Any) -> None:
     bound = Guard(Policy(name="p", rules=presets.load("pii"))).bind(byte_level)
-    with pytest.raises(StateLimitError, match=r"more than 2000 joint states.*at most 2000"):
+    with pytest.raises(StateLimitError, match=r"more than 2000 states.*at most 2000"):
         bound.device_tables("cpu", max_states=2000)
-    assert "more than 2000 joint states" in bound.stats["device_tables"]["refused"]
+    assert "more than 2000 states" in bound.stats["device_tables"]["refused"]
     assert chosen_tables(bound, torch.device("cpu"), "auto", reports=False, streams=False) is None
 
 
