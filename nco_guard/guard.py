@@ -12,7 +12,7 @@ from nco_guard.audit import RunRecorder, Sink
 from nco_guard.audit.events import DecodeView
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
-from nco_guard.policy import Policy
+from nco_guard.policy import Policy, Rule
 from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.session import BoundGuard
 from nco_guard.store import Store
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard"]
 
+_Key = tuple[Any, ...]
 Cache = bool | str | os.PathLike[str] | None
 
 
@@ -50,7 +51,9 @@ class Guard:
         self._store = Store.chosen(cache)
         self._compiled = compile_policy(policy, store=self._store)
         self._audit = audit
-        self._bound: dict[tuple[Any, ...], BoundGuard] = {}
+        self._bound: dict[_Key, BoundGuard] = {}
+        # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
+        self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -71,8 +74,26 @@ class Guard:
         return self._compiled.policy
 
     def with_policy(self, policy: Policy) -> Guard:
-        """A guard for another policy, with the same audit sink."""
-        return Guard(policy, audit=self._audit)
+        """A guard for another policy, with the same audit sink and cache; this one stays as it is.
+
+        Rules that both policies have are not compiled again, and what was found about them under any tokenizer is
+        shared: a policy a request costs what is new in it. Errors: as `Guard`.
+        """
+        guard = Guard.__new__(type(self))
+        guard.__dict__.update(self.__dict__)
+        guard._compiled = self._compiled.revised(policy)
+        guard._bound, guard._lock = {}, threading.Lock()
+        with self._lock:
+            guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
+        return guard
+
+    def with_rules(self, *rules: Rule) -> Guard:
+        """A guard with more rules; see `with_policy`. Errors: `PolicyError` for an id that it has already."""
+        return self.with_policy(self.policy.with_rules(*rules))
+
+    def without(self, *rule_ids: str) -> Guard:
+        """A guard without some rules; see `with_policy`. Errors: `PolicyError` for an id that it does not have."""
+        return self.with_policy(self.policy.without(*rule_ids))
 
     @property
     def audit(self) -> Sink | None:
@@ -109,16 +130,23 @@ class Guard:
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:
-                vocabulary = shared_vocabulary(
-                    tokenizer,
-                    vocab_width=vocab_width,
-                    skip_special_tokens=skip_special_tokens,
-                    eos_token_ids=eos,
-                    store=self._store,
-                )
-                bound = self._bound[key] = BoundGuard(self._compiled, vocabulary, store=self._store)
+                owner, relative = self._relatives.get(key, (None, None))
+                if relative is not None and owner is not None and owner() is tokenizer:
+                    bound = relative.revised(self._compiled)
+                else:
+                    vocabulary = shared_vocabulary(
+                        tokenizer,
+                        vocab_width=vocab_width,
+                        skip_special_tokens=skip_special_tokens,
+                        eos_token_ids=eos,
+                        store=self._store,
+                    )
+                    bound = BoundGuard(self._compiled, vocabulary, store=self._store)
+                self._bound[key] = bound
+                self._relatives[key] = (weakref.ref(tokenizer), bound)
                 # An id may be used again once its object is gone.
                 weakref.finalize(tokenizer, self._bound.pop, key, None)
+                weakref.finalize(tokenizer, self._relatives.pop, key, None)
         return bound
 
     def verify(self, text: str, *, context: str = "") -> Report:

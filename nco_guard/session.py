@@ -23,6 +23,7 @@ from nco_guard.errors import (
     MissingExtraError,
     PolicyError,
     StateLimitError,
+    TokenizerError,
     UnsupportedError,
 )
 from nco_guard.masking import ENDED, VIOLATED, JointTables
@@ -67,7 +68,9 @@ class BoundGuard:
         *,
         memory_limit: int = 512 << 20,
         store: Store | None = None,
+        like: BoundGuard | None = None,
     ) -> None:
+        """`like`: a guard over the same vocabulary. What it has found about rules that are also these is shared."""
         started = time.perf_counter()
         self._compiled = compiled
         self.vocabulary = vocabulary
@@ -82,7 +85,7 @@ class BoundGuard:
         self._refused: tuple[int, int, StateLimitError] | None = None  # states and bytes that did not suffice
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
-        self._tables = self._first_tables()
+        self._tables = self._first_tables() if like is None else self._joined_to(like.tables)
         self._tables_seconds = time.perf_counter() - started
         if store is not None:
             self._tables.save()
@@ -105,6 +108,20 @@ class BoundGuard:
         tables = self._fresh(store=self._store)
         # What was kept must leave room for what is still to come.
         return self._fresh() if self._store is not None and self._large(tables) else tables
+
+    def _joined_to(self, known: JointTables) -> JointTables:
+        constraints = self._compiled.constraints(self.vocabulary.rewriting, reuse=known.constraints)
+        limit = self._memory_limit
+        return JointTables(constraints, self.vocabulary, self._tree, memory_limit=limit, like=known)
+
+    def revised(self, compiled: CompiledPolicy) -> BoundGuard:
+        """The same vocabulary under a policy that was revised from this one's (`CompiledPolicy.revised`).
+
+        Cost: that of what is new in the policy. This guard stays as it is.
+        """
+        return BoundGuard(
+            compiled, self.vocabulary, memory_limit=self._memory_limit, store=self._store, like=self
+        )
 
     def _large(self, tables: JointTables) -> bool:
         return 2 * tables.base_nbytes > self._memory_limit
@@ -331,6 +348,21 @@ class Session:
     def text(self) -> str:
         """The text so far, as the tokenizer decodes it; an unfinished character at its end shows as U+FFFD."""
         return self._bound.vocabulary.text_of(self._ids)
+
+    def under(self, bound: BoundGuard) -> Session:
+        """The same text under another guard, e.g. one with a rule more; this session stays as it is.
+
+        Cost: a step a token. Errors: `ForbiddenTokenError` if the text breaks that guard's policy already,
+        `TokenizerError` if it is bound to another vocabulary.
+        """
+        if bound.vocabulary.digest != self._bound.vocabulary.digest:
+            raise TokenizerError(
+                "the other guard is bound to another vocabulary; bind it to the same tokenizer"
+            )
+        copy = Session(bound, self._context)
+        for token in self._ids:
+            copy.advance(token)
+        return copy
 
     def fork(self) -> Session:
         """An independent copy."""
