@@ -13,6 +13,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteria
 
 from nco_guard.audit import RunRecorder
+from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
 from nco_guard.engines.hf.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.inputs import (
     encode,
@@ -86,6 +87,7 @@ def generate(
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
+    tables: TablesChoice = "host",
     **options: Any,
 ) -> GenerationResult:
     """Generate under a guard, or each prompt under one of its own.
@@ -102,6 +104,10 @@ def generate(
         Each guard that has an audit sink records its own prompts, as one run.
     skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
     sink: receives a `StepReport` for each step.
+    tables: where masks and states live. "host": in memory, found as texts meet them, which waits for the device in
+        every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting; dead
+        ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables fit, and
+        nobody needs the host in every step (a sink, an audit, a streamer, rules that read the prompt).
     options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
         tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
         ends there.
@@ -120,6 +126,7 @@ def generate(
         guards=guards,
         skip_special_tokens=skip_special_tokens,
         sink=sink,
+        tables=tables,
     )
 
 
@@ -131,6 +138,7 @@ def stream(
     *,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
+    tables: TablesChoice = "host",
     **options: Any,
 ) -> Iterator[str]:
     """Like `generate` for one prompt, yielding its text piece by piece while a thread generates.
@@ -159,6 +167,7 @@ def stream(
             arguments,
             skip_special_tokens=skip_special_tokens,
             sink=sink,
+            tables=tables,
             on_text=pieces.put,
         )
         generation.add_done_callback(lambda _: pieces.put(None))
@@ -189,6 +198,7 @@ def generate_ids(
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
+    tables: TablesChoice = "host",
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
@@ -251,22 +261,38 @@ def generate_ids(
 
     recording = _recordings(of_prompts, bound_of, rows, model_id(model), sink, settings.drafts)
     others = arguments.get("logits_processor") or []
-    processor = GuardLogitsProcessor(
-        bounds,
-        max_length=max_length,
+    limits: dict[str, Any] = {
+        "max_length": max_length,
         # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
         # them; prompt lookup shows one tensor again and again.
-        in_place=not others and not settings.get("output_logits") and not settings.drafts,
-        beams=settings.beams,
-        engine_ends=True,
-        reads_prompt=not seq2seq,
-        sink=recording.wanted,
-        masses=sink is not None,
-    )
-    arguments["logits_processor"] = LogitsProcessorList([*others, processor])
+        "in_place": not others and not settings.get("output_logits") and not settings.drafts,
+        "beams": settings.beams,
+        "engine_ends": True,
+    }
+    processor: GuardLogitsProcessor | DeviceLogitsProcessor
     finished = False
     try:
+        on_device = chosen_tables(
+            bounds,
+            input_ids.device,
+            tables,
+            reports=recording.wanted is not None,
+            streams=streamer is not None,
+        )
+        if on_device is None:
+            processor = GuardLogitsProcessor(
+                bounds,
+                **limits,
+                reads_prompt=not seq2seq,
+                sink=recording.wanted,
+                masses=sink is not None,
+            )
+        else:
+            processor = DeviceLogitsProcessor(bounds[0], on_device, **limits, prompt_length=prompt_length)
+        arguments["logits_processor"] = LogitsProcessorList([*others, processor])
         output = _run(model, arguments, settings.beams)
+        if isinstance(processor, DeviceLogitsProcessor):
+            processor.check()
         result = _settle_all(of_prompts, bounds, output, prompt_length, max_length, pad, seq2seq)
         finished = True
     except Exception as error:
