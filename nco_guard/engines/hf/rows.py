@@ -168,8 +168,7 @@ class RowMasker:
             looked = scores.look(wanted, removed=self._masses)
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
-        scores.forbid(columns)
-        dead = scores.empty(columns, probe)
+        dead = scores.forbid(columns, probe)
         resolutions = self._resolve(result, groups, columns, dead) if dead else {}
         if self._sink is not None:
             self._sink(_report(groups, looked, resolutions))
