@@ -10,10 +10,10 @@ READY := $(VENV)/.ready
 setup: $(READY)
 
 # torch comes first and pinned: resolving it together with the rest would fetch a CUDA build.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt integrations/langchain/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e 'integrations/langchain[test]'
 	touch $(READY)
 
 demo: $(READY)
@@ -27,6 +27,7 @@ lint: $(READY)
 
 test: lint
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -c integrations/langchain/pyproject.toml integrations/langchain/tests
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -7,6 +7,7 @@ policy that compiles is a policy that can be enforced.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -85,12 +86,14 @@ class CompiledRule:
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
     ready-made automaton. Both are about the text as `fold` folds it. For lists of strings that are looked for as they
     are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. `letters`: the
-    class of each ASCII character, of those that the pattern tells apart; empty for strings.
+    class of each ASCII character, of those that the pattern tells apart; empty for strings. `lock` is to be held while
+    `searcher` or `stepper` is used: their states are found lazily.
     """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.id = rule.id
+        self.lock = threading.RLock()
         self._node: syntax.Node | None = None
         self.stop_node: syntax.Node | None = None
         self.letters: tuple[int, ...] = ()
@@ -238,6 +241,12 @@ class CompiledRule:
         if isinstance(rule, StringRule) and self._as_written:
             return SubstringSearcher(rule.strings, caseless=rule.case == "fold", whole_word=rule.whole_word)
         return self.machine(every_end=True)
+
+    @cached_property
+    def stepper(self) -> AlternatingMachine | FoldedMachine | FsmMachine:
+        """The same for text that arrives piece by piece; for lists of strings a machine of their pattern."""
+        searcher = self.searcher
+        return self.machine(every_end=True) if isinstance(searcher, SubstringSearcher) else searcher
 
     @cached_property
     def listed(self) -> StringList | None:

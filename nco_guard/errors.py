@@ -16,9 +16,11 @@ __all__ = [
     "PatternError",
     "PolicyError",
     "PresetError",
+    "RedactionError",
     "StateLimitError",
     "TokenizerError",
     "UnsupportedError",
+    "ViolationError",
 ]
 
 
@@ -99,13 +101,41 @@ class UnsupportedError(GenerationError, ValueError):
     """An option of the decoding engine under which the guarantee would not hold."""
 
 
+class ViolationError(NCOGuardError, ValueError):
+    """A text holds what the policy forbids.
+
+    `rule_ids` names the rules, in the policy's order; the text is nowhere in here. `where` is what was searched: "model
+    output", "tool result", ...
+    """
+
+    def __init__(self, rule_ids: tuple[str, ...], where: str = "text") -> None:
+        super().__init__(
+            f"{where}: matches of {', '.join(map(repr, rule_ids))} were found and withheld; redact them, ask again, or "
+            "guard the model itself"
+        )
+        self.rule_ids = rule_ids
+        self.where = where
+
+
+class RedactionError(NCOGuardError, ValueError):
+    """What is left after redaction forms a match itself, so nothing may be shown."""
+
+    def __init__(self, rule_ids: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{', '.join(map(repr, rule_ids))}: the text around a replacement forms a match with it, or several "
+            "values do together; choose another replacement, or raise instead of redacting"
+        )
+        self.rule_ids = rule_ids
+
+
 class AuditError(NCOGuardError, RuntimeError):
     """An audit event could not be recorded."""
 
 
 class MissingExtraError(NCOGuardError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra, or the package, that brings it."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs packages that are not installed: pip install 'nco-guard[{extra}]'")
+    def __init__(self, feature: str, extra: str, package: str | None = None) -> None:
+        wanted = f"'nco-guard[{extra}]'" if package is None else package
+        super().__init__(f"{feature} needs packages that are not installed: pip install {wanted}")
         self.extra = extra

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.audit.events import DecodeView
-from nco_guard.compiler import compile_policy
+from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy
+from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import read_vocabulary
 from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
+    from langchain_nco_guard import GuardRunnable
     from nco_guard.engines import hf
     from nco_guard.engines.hf.continuous import ContinuousBatch
 
@@ -63,6 +65,20 @@ class Guard:
         """The policy."""
         return self._compiled.policy
 
+    def with_policy(self, policy: Policy) -> Guard:
+        """A guard for another policy, with the same audit sink."""
+        return Guard(policy, audit=self._audit)
+
+    @property
+    def audit(self) -> Sink | None:
+        """Where events go; None if they are not kept."""
+        return self._audit
+
+    @property
+    def compiled(self) -> CompiledPolicy:
+        """The compiled policy, as `verify` and `redaction` take it."""
+        return self._compiled
+
     def __repr__(self) -> str:
         return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)}, digest={self.policy.digest[:12]!r})"
 
@@ -106,6 +122,37 @@ class Guard:
     def verify(self, text: str, *, context: str = "") -> Report:
         """All matches in a finished text, found without the masks. See `nco_guard.verify`."""
         return verify(self._compiled, text, context=context)
+
+    def redact(self, text: str, *, replacement: Replacement = REDACTED, context: str = "") -> Redaction:
+        """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`."""
+        return redact(self._compiled, text, replacement=replacement, context=context)
+
+    def stream_verifier(
+        self,
+        *,
+        action: Action = "redact",
+        replacement: Replacement = REDACTED,
+        context: str = "",
+        where: str = "text",
+    ) -> StreamVerifier:
+        """For text that somebody else streams: takes pieces, gives back what may be shown. See `StreamVerifier`."""
+        return StreamVerifier(
+            self._compiled, action=action, replacement=replacement, context=context, where=where
+        )
+
+    def to_runnable(self, **options: Any) -> GuardRunnable:
+        """This guard as a step of a LangChain chain: verifies, redacts or raises. See `langchain_nco_guard`.
+
+        Raises `MissingExtraError` unless the distribution `langchain-nco-guard` is installed.
+        """
+        try:
+            from langchain_nco_guard import to_runnable
+        except ModuleNotFoundError as error:
+            if error.name in ("langchain_nco_guard", "langchain", "langchain_core"):
+                raise MissingExtraError("Guard.to_runnable", "langchain", "langchain-nco-guard") from error
+            raise
+        runnable: GuardRunnable = to_runnable(self, **options)
+        return runnable
 
     # -- transformers ------------------------------------------------------------------------------------------
 

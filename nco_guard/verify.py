@@ -64,7 +64,7 @@ def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> 
     Matches of one rule do not overlap (leftmost, longest); those of different rules may. `context` is what the text
     continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
     in the text is reported. Compile the policy once (`compile_policy`) to verify many texts. Cost: linear in the text
-    for each rule.
+    for each rule. Safe to call from several threads.
     """
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
     findings: list[Finding] = []
@@ -72,8 +72,13 @@ def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> 
         machine = rule.searcher
         mode = rule.rule.mode
         before = len(context) if rule.rule.context == "prompt" else 0
-        spans = find_spans(machine, context + text, beyond=before) if before else find_spans(machine, text)
-        findings.extend(Finding(rule.id, max(0, start - before), end - before, mode) for start, end in spans)
+        with rule.lock:
+            spans = (
+                find_spans(machine, context + text, beyond=before) if before else find_spans(machine, text)
+            )
+            findings.extend(
+                Finding(rule.id, max(0, start - before), end - before, mode) for start, end in spans
+            )
     findings.sort(key=lambda found: (found.start, found.end, found.rule_id))
     return Report(compiled.digest, len(text), tuple(findings))
 
@@ -88,7 +93,8 @@ def exposure(policy: Policy | CompiledPolicy, text: str) -> tuple[Exposure, ...]
     found: list[Exposure] = []
     for rule in compiled.rules:
         machine = rule.searcher
-        stretch = None if isinstance(machine, FsmMachine) else longest_beginning(machine, text)
+        with rule.lock:
+            stretch = None if isinstance(machine, FsmMachine) else longest_beginning(machine, text)
         if stretch is not None:
             found.append(Exposure(rule.id, *stretch))
     return tuple(found)

@@ -20,7 +20,11 @@ from typer.testing import CliRunner
 from nco_guard.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "integrations").glob("*/README.md")),
+]
 FENCE = re.compile(
     r"(?:^<!-- run: no, (?P<reason>[^>]+) -->\n+)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S
 )
@@ -78,7 +82,7 @@ def needs_the_model(page: Path) -> bool:
     return any(word in page.read_text(encoding="utf-8") for word in ("my-model", "nco-guard demo"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_snippet_runs(page: Path, folder: Path) -> None:
     if needs_the_model(page):
         from nco_guard import demo
@@ -100,7 +104,7 @@ def test_every_snippet_runs(page: Path, folder: Path) -> None:
                 assert result.exit_code == status, f"{snippet.place}: {arguments}: {result.output}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_fence_names_its_language_and_local_links_lead_somewhere(page: Path) -> None:
     if page.name != "design.md":  # its diagrams are no code
         for snippet in snippets(page):

@@ -43,9 +43,11 @@ class FsmMachine:
         self._map = fsm.map
         self._finals = frozenset(fsm.finals)
         self._initial = fsm.initial
+        self._live = _alive_states(fsm)
         self._states: list[frozenset[object]] = []
         self._ids: dict[frozenset[object], int] = {}
         self.start = self._state(frozenset([self._initial]))
+        self.bare_start = self._state(frozenset())
         self.accepts_empty = self._initial in self._finals
 
     def _state(self, members: frozenset[object]) -> int:
@@ -65,10 +67,13 @@ class FsmMachine:
         """States found so far."""
         return len(self._states)
 
-    def step(self, state: int, cls: int) -> int:
-        """The next state, or `~next` if an accepted word ends with this character."""
+    def step(self, state: int, cls: int, *, seed: bool = True) -> int:
+        """The next state, or `~next` if an accepted word ends with this character.
+
+        `seed=False`: no new word may start after it.
+        """
         key = self._keys[cls]
-        members: set[object] = {self._initial}
+        members: set[object] = {self._initial} if seed else set()
         matched = False
         for member in self._states[state]:
             reached = self._map.get(member, {}).get(key)
@@ -77,6 +82,14 @@ class FsmMachine:
                 matched = matched or reached in self._finals
         following = self._state(frozenset(members))
         return ~following if matched else following
+
+    def planted(self, state: int) -> int:
+        """The state with one word started at this very position and none elsewhere."""
+        return self.start
+
+    def is_bare(self, state: int) -> bool:
+        """Whether no word is under way in this state."""
+        return self._live.isdisjoint(self._states[state])
 
     def may_end(self, state: int) -> bool:
         """Always: a word is complete with its last character."""
@@ -102,3 +115,18 @@ class FsmMachine:
             if member in self._finals:
                 best = position
         return best
+
+
+def _alive_states(fsm: FSM) -> frozenset[object]:
+    """The states from which a word can still be completed."""
+    sources: dict[object, set[object]] = {}
+    for state, moves in fsm.map.items():
+        for reached in moves.values():
+            sources.setdefault(reached, set()).add(state)
+    found = set[object](fsm.finals)
+    waiting = list(found)
+    while waiting:
+        fresh = sources.get(waiting.pop(), set()) - found
+        found |= fresh
+        waiting.extend(fresh)
+    return frozenset(found)

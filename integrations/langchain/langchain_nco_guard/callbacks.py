@@ -1,0 +1,209 @@
+"""An audit log of what happens in LangChain: runs of models and tools, and what the verifier says about each text."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+
+from langchain_nco_guard._guards import GuardSource, as_guard
+from nco_guard import Report
+from nco_guard.audit import RunRecorder, Sink
+from nco_guard.redaction import violated_rules
+
+__all__ = ["NCOGuardAuditHandler"]
+
+
+@dataclass
+class _Run:
+    recorder: RunRecorder
+    started: float = field(default_factory=time.perf_counter)
+
+
+class NCOGuardAuditHandler(BaseCallbackHandler):
+    """Writes `nco_guard.audit` events for every run of a chat model, an LLM or a tool: `config={"callbacks":
+    [handler]}`.
+
+    Each run is a `run_started`, a `verification` of each text (a tool's: its arguments, then its result) and a
+    `run_finished`; its ids are LangChain's. Guarantee: no text enters the log, only names, ids, counts and offsets. It
+    records what callbacks are shown, so it belongs beside a guard and does not replace one.
+
+    guard: the policy to verify against. sink: where events go, see `nco_guard.audit`; the guard's own by default.
+    A sink that fails stops the run it cannot record (`raise_error`).
+    """
+
+    raise_error = True
+    run_inline = True
+
+    def __init__(self, guard: GuardSource, sink: Sink | None = None) -> None:
+        self.guard = as_guard(guard)
+        chosen = sink if sink is not None else self.guard.audit
+        if chosen is None:
+            raise ValueError("sink: pass one, or a guard that has an audit sink")
+        self._sink = chosen
+        self._runs: dict[UUID, _Run] = {}
+        self._lock = threading.Lock()
+
+    # -- models ------------------------------------------------------------------------------------------------
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any] | None,
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A chat model begins."""
+        self._start(run_id, parent_run_id, _model_name(kwargs), len(messages))
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any] | None,
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """An LLM begins."""
+        self._start(run_id, parent_run_id, _model_name(kwargs), len(prompts))
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        """A model is done: verify what it said."""
+        run = self._take(run_id)
+        if run is None:
+            return
+        outcomes: list[str] = []
+        tokens = 0
+        generations = [generation for row in response.generations for generation in row]
+        for sequence, generation in enumerate(generations):
+            self._verified(run, self.guard.verify(generation.text), sequence)
+            outcome: Any = (generation.generation_info or {}).get("finish_reason")
+            if isinstance(generation, ChatGeneration):
+                message = generation.message
+                outcome = outcome or message.response_metadata.get("finish_reason")
+                usage = getattr(message, "usage_metadata", None) or {}
+                tokens += int(usage.get("output_tokens", 0))
+                calls = [{"name": c["name"], "args": c["args"]} for c in getattr(message, "tool_calls", [])]
+                if calls:
+                    self._verified_value(run, calls, sequence)
+            outcomes.append(_label(outcome))
+        self._finish(run, outcomes, tokens)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """A model failed; of the error only the name of its type is kept."""
+        self._failed(run_id, error)
+
+    # -- tools -------------------------------------------------------------------------------------------------
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any] | None,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        inputs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A tool begins: verify its arguments."""
+        name = kwargs.get("name") or (serialized or {}).get("name") or "tool"
+        run = self._start(run_id, parent_run_id, f"tool:{name}", 1)
+        if inputs is None:
+            self._verified(run, self.guard.verify(input_str), 0)
+        else:
+            self._verified_value(run, json.loads(json.dumps(inputs, default=str)), 0)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """A tool is done: verify its result."""
+        run = self._take(run_id)
+        if run is not None:
+            text = output.text if isinstance(output, BaseMessage) else str(output)
+            self._verified(run, self.guard.verify(text), 0)
+            self._finish(run, ["ended"], 0)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """A tool failed; of the error only the name of its type is kept."""
+        self._failed(run_id, error)
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _start(self, run_id: UUID, parent: UUID | None, model: str, sequences: int) -> _Run:
+        recorder = RunRecorder(self._sink, run_id=run_id, parent_id=None if parent is None else str(parent))
+        run = _Run(recorder)
+        with self._lock:
+            self._runs[run_id] = run
+        policy = self.guard.policy
+        recorder.started(
+            policy_name=policy.name,
+            policy_digest=policy.digest,
+            rule_ids=[rule.id for rule in policy.rules],
+            sequences=sequences,
+            model_id=model[:512],
+        )
+        return run
+
+    def _take(self, run_id: UUID) -> _Run | None:
+        with self._lock:
+            return self._runs.pop(run_id, None)
+
+    def _verified(self, run: _Run, report: Report, sequence: int) -> None:
+        run.recorder.verification(
+            ok=report.ok,
+            length=report.length,
+            findings=[(found.rule_id, found.start, found.end) for found in report.findings],
+            sequence=sequence,
+            policy_digest=report.policy_digest,
+        )
+
+    def _verified_value(self, run: _Run, value: Any, sequence: int) -> None:
+        rules = violated_rules(self.guard.compiled, value)
+        length = len(json.dumps(value, ensure_ascii=False))
+        run.recorder.verification(
+            ok=not rules,
+            length=length,
+            findings=[(rule, 0, length) for rule in rules],
+            sequence=sequence,
+            policy_digest=self.guard.policy.digest,
+        )
+
+    def _finish(
+        self, run: _Run, outcomes: Sequence[str], tokens: int, error: BaseException | None = None
+    ) -> None:
+        run.recorder.finished(
+            outcomes=outcomes,
+            interventions=0,
+            tokens=tokens,
+            seconds=time.perf_counter() - run.started,
+            error=error,
+        )
+
+    def _failed(self, run_id: UUID, error: BaseException) -> None:
+        run = self._take(run_id)
+        if run is not None:
+            self._finish(run, (), 0, error)
+
+
+def _model_name(kwargs: dict[str, Any]) -> str:
+    metadata = kwargs.get("metadata") or {}
+    return str(metadata.get("ls_model_name") or kwargs.get("name") or "model")
+
+
+def _label(outcome: Any) -> str:
+    """A finish reason as the log takes it; anything else a provider may say is only "ended"."""
+    return (
+        outcome
+        if isinstance(outcome, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", outcome)
+        else "ended"
+    )

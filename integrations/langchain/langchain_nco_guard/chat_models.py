@@ -1,0 +1,486 @@
+"""`ChatNCOGuard`: a guarded chat model for agents, over a transformers model on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_core.utils.pydantic import is_basemodel_subclass
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
+
+from langchain_nco_guard._chat_format import (
+    TOOL_CALL_END,
+    TOOL_CALL_START,
+    ParsedText,
+    ToolCallFilter,
+    parse,
+    template_messages,
+)
+from langchain_nco_guard._errors import TypedErrors
+from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, seeing_through_json, with_policy
+from langchain_nco_guard._text import StopFilter, cut_at_stop
+from nco_guard import Guard
+from nco_guard.engines.hf.options import Settings
+from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.redaction import require, violated_rules
+
+__all__ = ["ChatNCOGuard"]
+
+_WHERE = "model output"
+# LangChain passes these with a call; they are no options of generation.
+_NOT_OPTIONS = (
+    "stream",
+    "ls_structured_output_format",
+    "structured_output_format",
+    "strict",
+    "parallel_tool_calls",
+)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call, made ready: everything that `guard.generate` and the parsing of its text need."""
+
+    guard: Guard
+    encoded: Mapping[str, Any]
+    options: dict[str, Any]
+    stops: tuple[str, ...]
+    prefill: str
+    context: str
+    offers_tools: bool
+    prompt_tokens: int
+    limit: int
+
+
+class ChatNCOGuard(TypedErrors, BaseChatModel):
+    r"""A chat model that cannot write what its policy forbids.
+
+    Guarantee: for every hard rule, no match in the message's text, whatever the prompt, the sampling or the route
+    (invoke, stream, batch and their async twins, in chains and agents); and none in a tool call: not in its raw
+    JSON, not
+    in any argument once parsed (`\u0040` is an @ there). What cannot be guaranteed raises a typed error; nothing is
+    generated unguarded. Streamed text is never taken back.
+
+    model: a causal language model of transformers with a chat template, or a path or name for `from_pretrained`.
+    tokenizer: its tokenizer; needed unless `model` is a path.
+    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own: `invoke(..., policy=...)`,
+        which replaces this one for that call.
+    max_tokens, temperature (0: greedy), top_p, top_k, stop, timeout (seconds): LangChain's standard parameters; what is
+        None is left to the model's generation configuration. `max_retries` and `api_key` are taken and have no meaning
+        for a model on this machine.
+    generation_kwargs: further options of `model.generate`.
+
+    Stop strings are left out of the text, which is cut back to where it may end.
+    Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
+
+    Example: `ChatNCOGuard(model="path/to/model", guard=Policy.from_presets("pii")).invoke("Hello")`.
+    """
+
+    model: Any
+    tokenizer: Any = None
+    guard: Any
+    model_name: str = ""
+    max_tokens: int | None = Field(default=None, gt=0)
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, gt=0)
+    stop: list[str] | None = Field(default=None, alias="stop_sequences")
+    timeout: float | None = Field(default=None, gt=0)
+    max_retries: int | None = None
+    api_key: SecretStr | None = None
+    streaming: bool = False
+    generation_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, arbitrary_types_allowed=True)
+
+    @field_validator("guard")
+    @classmethod
+    def _guard_from(cls, value: GuardSource) -> Guard:
+        return as_guard(value)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if isinstance(self.model, (str, Path)):
+            self.model_name = self.model_name or str(self.model)
+            if self.tokenizer is None:
+                self.tokenizer = AutoTokenizer.from_pretrained(self.model)
+            self.model = AutoModelForCausalLM.from_pretrained(self.model).eval()
+        if self.tokenizer is None:
+            raise UnsupportedError(
+                "tokenizer: a model object comes without one; pass the model's own tokenizer"
+            )
+        if not hasattr(self.model, "generate") or not hasattr(self.model, "config"):
+            raise UnsupportedError(
+                f"model: a transformers model is needed, got {type(self.model).__name__}; for other chat models use "
+                "NCOGuardMiddleware or VerifiedChatModel"
+            )
+        if getattr(self.model.config, "is_encoder_decoder", False):
+            raise UnsupportedError("model: encoder-decoder models have no chat template; use GuardedPipeline")
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise UnsupportedError(
+                "tokenizer: it has no chat template, so messages cannot be put to the model; set its chat_template"
+            )
+        self.model_name = self.model_name or str(getattr(self.model.config, "_name_or_path", "") or "local")
+        bind_to_model(self.guard, self.model, self.tokenizer)
+        Settings(self.model, self._options({})).refuse_unsupported()
+        return self
+
+    @classmethod
+    def from_pipeline(cls, pipe: Any, guard: GuardSource, **options: Any) -> Self:
+        """The same over the model of a transformers pipeline, or of LangChain's `HuggingFacePipeline`."""
+        inner = getattr(pipe, "pipeline", None) or pipe
+        if getattr(inner, "task", None) != "text-generation":
+            raise UnsupportedError(
+                f"pipelines for the task {getattr(inner, 'task', None)!r}; use 'text-generation'"
+            )
+        return cls(model=inner.model, tokenizer=inner.tokenizer, guard=guard, **options)
+
+    # -- what LangChain wants to know --------------------------------------------------------------------------
+
+    @property
+    def _llm_type(self) -> str:
+        return "nco-guard"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        """What tells answers apart, the policy among it: caches are keyed on this."""
+        return {
+            "model_name": self.model_name,
+            "policy_digest": self.guard.policy.digest,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "stop_sequences": self.stop,
+            "generation_kwargs": self.generation_kwargs,
+        }
+
+    def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
+        if "policy" in kwargs:
+            kwargs["policy"] = with_policy(self.guard, kwargs["policy"]).policy.digest
+        return super()._get_invocation_params(stop=stop, **kwargs)
+
+    def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
+        return str(sorted(self._get_invocation_params(stop=stop, **kwargs).items()))
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        name = kwargs.get("model")
+        params = LangSmithParams(
+            ls_provider="nco-guard",
+            ls_model_name=name if isinstance(name, str) else self.model_name,
+            ls_model_type="chat",
+        )
+        temperature = kwargs.get("temperature", self.temperature)
+        limit = kwargs.get("max_tokens", self.max_tokens)
+        if temperature is not None:
+            params["ls_temperature"] = temperature
+        if limit is not None:
+            params["ls_max_tokens"] = limit
+        if stops := [*(self.stop or ()), *(stop or ())]:
+            params["ls_stop"] = stops
+        return params
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """The ids of a text by this model's own tokenizer."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    # -- tools -------------------------------------------------------------------------------------------------
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | bool | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Offer tools to the model, through its chat template.
+
+        tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's
+            name: that
+            one. A choice is enforced by beginning the answer with the call; its arguments remain the model's.
+        Errors: `UnsupportedError` where the chat template has no place for tools, or where the marks of a tool call are
+        special tokens, which are not part of the text.
+        """
+        if TOOL_CALL_START not in str(self.tokenizer.chat_template):
+            raise UnsupportedError(
+                f"tools: the chat template does not write tool calls as {TOOL_CALL_START}, the form that is read here"
+            )
+        if TOOL_CALL_START in self.tokenizer.all_special_tokens:
+            raise UnsupportedError(
+                f"tools: {TOOL_CALL_START} is a special token, which is no part of the text"
+            )
+        offered = [convert_to_openai_tool(tool) for tool in tools]
+        choice = _chosen(tool_choice, [tool["function"]["name"] for tool in offered])
+        # Both are needed before the first call, and what is wrong with them is to be known now.
+        bind_to_model(seeing_through_json(self.guard), self.model, self.tokenizer)
+        return self.bind(tools=offered, **({} if choice is None else {"tool_choice": choice}), **kwargs)
+
+    def with_structured_output(
+        self,
+        schema: dict[str, Any] | type,
+        *,
+        include_raw: bool = False,
+        method: Literal["function_calling", "json_schema", "json_mode"] = "function_calling",
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, dict[str, Any] | BaseModel]:
+        """Answers as objects of a schema; what cannot be parsed raises, the policy holds in either case.
+
+        method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses
+            the text
+            of the answer. The schema is asked for and checked, not enforced while decoding; `strict` changes nothing.
+        """
+        if method != "json_mode" or include_raw:
+            return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
+        parser: Any = JsonOutputParser()
+        if isinstance(schema, type) and is_basemodel_subclass(schema):
+            parser = PydanticOutputParser(pydantic_object=schema)
+        structured: Runnable[LanguageModelInput, dict[str, Any] | BaseModel] = self | parser
+        return structured
+
+    # -- generation --------------------------------------------------------------------------------------------
+
+    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of `model.generate`, from the model's own settings and those of one call."""
+        options = dict(self.generation_kwargs)
+        wanted = {
+            name: given.get(name, getattr(self, name))
+            for name in ("max_tokens", "temperature", "top_p", "top_k", "timeout")
+        }
+        if wanted["max_tokens"] is not None:
+            options["max_new_tokens"] = wanted["max_tokens"]
+        if wanted["timeout"] is not None:
+            options["max_time"] = float(wanted["timeout"])
+        if wanted["temperature"] == 0:
+            options["do_sample"] = False
+        elif wanted["temperature"] is not None:
+            options |= {"do_sample": True, "temperature": float(wanted["temperature"])}
+        if options.get("do_sample", True):
+            options |= {name: wanted[name] for name in ("top_p", "top_k") if wanted[name] is not None}
+        options |= {name: value for name, value in given.items() if name not in wanted}
+        return options
+
+    def _prepare(
+        self, messages: list[BaseMessage], stop: list[str] | None, kwargs: Mapping[str, Any]
+    ) -> _Call:
+        given = {name: value for name, value in kwargs.items() if name not in _NOT_OPTIONS}
+        guard = with_policy(self.guard, given.pop("policy", self.guard))
+        tools = given.pop("tools", None)
+        choice = given.pop("tool_choice", None)
+        if choice == "none":
+            tools = None
+        if tools:
+            guard = seeing_through_json(guard)
+        prompt: str = self.tokenizer.apply_chat_template(
+            template_messages(messages), tools=tools or None, add_generation_prompt=True, tokenize=False
+        )
+        prefill = ""
+        if tools and choice not in (None, "auto"):
+            by_name = {tool["function"]["name"]: tool["function"] for tool in tools}
+            name = choice if choice in by_name else self._likeliest(prompt, [*by_name])
+            prefill = _opening(name) + ', "arguments": ' + _arguments_opening(by_name[name])
+        encoded = self._encode(prompt + prefill)
+        bound = bind_to_model(guard, self.model, self.tokenizer)
+        ids = encoded["input_ids"][0].tolist()
+        stops = tuple(dict.fromkeys((*(self.stop or ()), *(stop or ()))))
+        options = self._options(given)
+        if stops:
+            options["stop_strings"] = list(stops)
+        settings = Settings(self.model, options)
+        return _Call(
+            guard=guard,
+            encoded=encoded,
+            options=options,
+            stops=stops,
+            prefill=prefill,
+            context=bound.vocabulary.text_of(ids) if bound.needs_context else "",
+            offers_tools=bool(tools),
+            prompt_tokens=len(ids),
+            limit=settings.max_length(len(ids)) - len(ids),
+        )
+
+    def _encode(self, text: str) -> dict[str, Any]:
+        encoded = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
+        return {
+            name: value.to(self.model.device) for name, value in encoded.items() if name != "token_type_ids"
+        }
+
+    def _likeliest(self, prompt: str, names: Sequence[str]) -> str:
+        """The tool that the model itself would rather call: the likeliest opening."""
+        if len(names) == 1:
+            return names[0]
+        return max(names, key=partial(self._log_probability, prompt))
+
+    @torch.inference_mode()
+    def _log_probability(self, prompt: str, name: str) -> float:
+        start = self._encode(prompt)["input_ids"].shape[1]
+        encoded = self._encode(prompt + _opening(name))
+        ids = encoded["input_ids"]
+        scores = self.model(**encoded).logits[0, start - 1 : -1].float().log_softmax(-1)
+        return float(scores.gather(1, ids[0, start:, None]).sum())
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        call = self._prepare(messages, stop, kwargs)
+        result = call.guard.generate(self.model, self.tokenizer, call.encoded, **call.options)
+        generations = []
+        for text, ids, outcome in zip(result.texts, result.token_ids, result.outcomes, strict=True):
+            text, stopped = cut_at_stop(call.guard, text, call.stops, context=call.context)
+            parsed = self._parsed(call, call.prefill + text)
+            message = AIMessage(
+                content=parsed.content,
+                tool_calls=list(parsed.tool_calls),
+                invalid_tool_calls=list(parsed.invalid_tool_calls),
+                usage_metadata=_usage(call.prompt_tokens, len(ids)),
+                response_metadata=self._metadata(kwargs, _finish_reason(parsed, stopped, outcome)),
+            )
+            generations.append(ChatGeneration(message=message))
+        return ChatResult(generations=generations)
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        call = self._prepare(messages, stop, kwargs)
+        counter = _Counter(call.prompt_tokens)
+        options = {
+            **call.options,
+            "stopping_criteria": [*(call.options.get("stopping_criteria") or []), counter],
+        }
+        cut = StopFilter(call.guard, call.stops, context=call.context)
+        split = ToolCallFilter()
+        shown = ""
+        if call.offers_tools:
+            split.feed(call.prefill)
+        for piece in call.guard.stream(self.model, self.tokenizer, call.encoded, **options):
+            ready = cut.feed(piece)
+            ready = split.feed(ready) if call.offers_tools else ready
+            if ready:
+                shown += ready
+                yield _text_chunk(ready)
+        last = cut.finish()
+        rest = ""
+        if call.offers_tools:
+            last = split.feed(last)
+            pending, rest = split.finish()
+            last += pending
+        parsed = self._parsed(call, shown + last + rest)
+        last = parsed.content[len(shown) :]
+        if last:
+            yield _text_chunk(last)
+        for index, made in enumerate(parsed.tool_calls):
+            arguments = json.dumps(made["args"], ensure_ascii=False)
+            piece_of_call = tool_call_chunk(name=made["name"], args=arguments, id=made["id"], index=index)
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[piece_of_call]))
+        outcome = "length" if counter.written >= call.limit else "ended"
+        yield ChatGenerationChunk(
+            message=AIMessageChunk(
+                content="",
+                invalid_tool_calls=list(parsed.invalid_tool_calls),
+                usage_metadata=_usage(call.prompt_tokens, counter.written),
+                response_metadata=self._metadata(kwargs, _finish_reason(parsed, cut.stopped, outcome)),
+                chunk_position="last",
+            )
+        )
+
+    def _parsed(self, call: _Call, text: str) -> ParsedText:
+        """Take the text apart, and verify the parts: pieces of text that a call stood between, and parsed arguments."""
+        if not call.offers_tools:
+            return ParsedText(text, (), ())
+        parsed = parse(text)
+        require(call.guard.compiled, parsed.content, context=call.context, where=_WHERE)
+        for made in parsed.tool_calls:
+            broken = violated_rules(call.guard.compiled, {"name": made["name"], "arguments": made["args"]})
+            if broken:
+                raise ViolationError(broken, "tool-call arguments")
+        return parsed
+
+    def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:
+        guard = with_policy(self.guard, kwargs.get("policy", self.guard))
+        return {
+            "model_name": self.model_name,
+            "model_provider": "nco-guard",
+            "finish_reason": finish_reason,
+            "policy_digest": guard.policy.digest,
+        }
+
+
+class _Counter(StoppingCriteria):  # type: ignore[misc]
+    """Counts the tokens of one sequence, and never stops it."""
+
+    def __init__(self, prompt_tokens: int) -> None:
+        self._prompt_tokens = prompt_tokens
+        self.written = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        self.written = input_ids.shape[1] - self._prompt_tokens
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+def _opening(name: str) -> str:
+    return f'{TOOL_CALL_START}{{"name": {json.dumps(name)}'
+
+
+def _arguments_opening(tool: Mapping[str, Any]) -> str:
+    """How the arguments of a tool begin: with the first one that is required. Without any, the call is complete."""
+    schema = tool.get("parameters") or {}
+    properties = schema.get("properties") or {}
+    if not properties:
+        return "{}}" + TOOL_CALL_END
+    name = next(iter([*(schema.get("required") or ()), *properties]))
+    quote = '"' if properties.get(name, {}).get("type") == "string" else ""
+    return f"{{{json.dumps(name)}: {quote}"
+
+
+def _text_chunk(text: str) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=AIMessageChunk(content=text))
+
+
+def _usage(prompt: int, written: int) -> UsageMetadata:
+    return UsageMetadata(input_tokens=prompt, output_tokens=written, total_tokens=prompt + written)
+
+
+def _finish_reason(parsed: ParsedText, stopped: bool, outcome: str) -> str:
+    if parsed.tool_calls:
+        return "tool_calls"
+    return "stop" if stopped or outcome == "ended" else outcome
+
+
+def _chosen(choice: str | bool | dict[str, Any] | None, names: Sequence[str]) -> str | None:
+    """A tool choice in one form: None, "none", "any" or a tool's name."""
+    if isinstance(choice, dict):
+        choice = str(choice.get("function", choice).get("name"))
+    if choice is None or choice is False or choice == "auto":
+        return None
+    if choice is True or choice in ("any", "required"):
+        return "any"
+    if choice == "none" or choice in names:
+        return choice
+    raise UnsupportedError(
+        f"tool_choice {choice!r}: no such tool; one of {', '.join(names)}, 'any', 'auto', 'none'"
+    )

@@ -1,0 +1,306 @@
+"""`GuardedPipeline`: LangChain's `HuggingFacePipeline`, every route of which is guarded."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import torch
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForLLMRun,
+    CallbackManagerForLLMRun,
+    Callbacks,
+)
+from langchain_core.outputs import Generation, GenerationChunk, LLMResult
+from langchain_huggingface import HuggingFacePipeline
+from pydantic import ConfigDict, field_validator, model_validator
+from transformers import StoppingCriteria
+
+from langchain_nco_guard._errors import TypedErrors
+from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, with_policy
+from langchain_nco_guard._text import StopFilter, cut_at_stop
+from nco_guard import Guard
+from nco_guard.engines.hf import GuardedPipeline as GuardedTransformersPipeline
+from nco_guard.engines.hf import TextStream
+from nco_guard.engines.hf.options import Settings
+from nco_guard.errors import UnsupportedError
+
+__all__ = ["GuardedPipeline"]
+
+# What `pipeline(...)` takes and its calls do not.
+_CONSTRUCTION = (
+    "trust_remote_code",
+    "torch_dtype",
+    "dtype",
+    "framework",
+    "use_fast",
+    "device",
+    "device_map",
+    "model_kwargs",
+)
+_FORBIDDEN = {
+    "return_full_text": "the prompt is never part of the output here",
+    "return_text": "text is what is guarded and returned",
+    "return_tensors": "text is what is guarded and returned",
+    "streamer": "use stream()",
+    "stop_sequence": "pass stop=[...] with the call, which leaves the stop string out of the text",
+    "text_inputs": "it is the prompt",
+}
+
+
+class GuardedPipeline(TypedErrors, HuggingFacePipeline):
+    """An LLM over a transformers pipeline that cannot write what its policy forbids.
+
+    Guarantee: for every hard rule, no match in any text that comes out of invoke, batch, stream, generate or their
+    async twins, bound, configured or as a fallback. What cannot be guaranteed raises a typed error.
+
+    pipeline: a transformers text-generation pipeline, or an existing `HuggingFacePipeline`. For a model's path:
+        `GuardedPipeline.from_model_id(path, guard=...)`.
+    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`,
+        which replaces this one for that call.
+    pipeline_kwargs: options of generation, given with the pipeline's calls (`HuggingFacePipeline` ignores them beside
+        `pipeline=`); a call may add its own.
+
+    Other than with the base class: the output never contains the prompt; `stop` is honoured on every route, the stop
+    string is left out and the text cut back to where it may end; an error in decoding arrives at once, with its
+    own type; the cache tells policies and options apart; with `num_return_sequences` every sequence is returned.
+
+    Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
+    Example: `GuardedPipeline.from_model_id("path/to/model", guard=policy).invoke("Dear")`.
+    """
+
+    guard: Any
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def pre_init_validator(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Unpack what `pipeline` is; there is no default model."""
+        pipe = values.get("pipeline")
+        if isinstance(pipe, HuggingFacePipeline):
+            kept = {k: v for k, v in (pipe.pipeline_kwargs or {}).items() if k not in _CONSTRUCTION}
+            values = {
+                "model_id": pipe.model_id,
+                "model_kwargs": pipe.model_kwargs,
+                "batch_size": pipe.batch_size,
+                **values,
+                "pipeline_kwargs": {**kept, **(values.get("pipeline_kwargs") or {})},
+            }
+            pipe = values["pipeline"] = pipe.pipeline
+        if isinstance(pipe, GuardedTransformersPipeline):
+            raise UnsupportedError(
+                "pipeline: it is guarded already; pass the pipeline itself, and the guard as guard="
+            )
+        if pipe is None:
+            raise UnsupportedError(
+                "pipeline: pass one, or use GuardedPipeline.from_model_id(path, guard=...)"
+            )
+        if getattr(pipe, "task", None) != "text-generation":
+            raise UnsupportedError(
+                f"pipelines for the task {getattr(pipe, 'task', None)!r} are not supported; use 'text-generation'"
+            )
+        values.setdefault("model_id", str(getattr(pipe.model, "name_or_path", "") or "local"))
+        return values
+
+    @field_validator("guard")
+    @classmethod
+    def _guard_from(cls, value: GuardSource) -> Guard:
+        return as_guard(value)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        pipe = self.pipeline
+        options = self._options({})
+        Settings(pipe.model, {**pipe._forward_params, **options}).refuse_unsupported()
+        bind_to_model(self.guard, pipe.model, pipe.tokenizer)
+        return self
+
+    @classmethod
+    def from_model_id(  # type: ignore[override]
+        cls, model_id: str, task: str = "text-generation", *, guard: GuardSource, **options: Any
+    ) -> Self:
+        """Load a model and its tokenizer from a path; `options` as for `HuggingFacePipeline.from_model_id`."""
+        checked = as_guard(guard)
+        if task != "text-generation":
+            raise UnsupportedError(f"task {task!r} is not supported; use 'text-generation'")
+        return cls(pipeline=HuggingFacePipeline.from_model_id(model_id, task, **options), guard=checked)
+
+    @property
+    def _identifying_params(self) -> Mapping[str, Any]:
+        """What tells answers apart, the policy among it: caches are keyed on this."""
+        return {**super()._identifying_params, "policy_digest": self.guard.policy.digest}
+
+    @property
+    def _llm_type(self) -> str:
+        return "nco_guard_pipeline"
+
+    # -- per-call policies -------------------------------------------------------------------------------------
+
+    def for_call(self, kwargs: dict[str, Any]) -> Self:
+        """This LLM with the policy and the options of one call, which are taken out of `kwargs`.
+
+        LangChain's cache looks at the LLM and not at what a call was given.
+        """
+        update: dict[str, Any] = {}
+        if "policy" in kwargs:
+            update["guard"] = with_policy(self.guard, kwargs.pop("policy"))
+        if "pipeline_kwargs" in kwargs:
+            update["pipeline_kwargs"] = self._options(kwargs.pop("pipeline_kwargs") or {})
+        return self.model_copy(update=update) if update else self
+
+    def generate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        callbacks: Callbacks | list[Callbacks] | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        """See the base class."""
+        llm = self.for_call(kwargs)
+        return super(GuardedPipeline, llm).generate(prompts, stop, callbacks, **kwargs)
+
+    async def agenerate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        callbacks: Callbacks | list[Callbacks] | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        """See the base class."""
+        llm = self.for_call(kwargs)
+        return await super(GuardedPipeline, llm).agenerate(prompts, stop, callbacks, **kwargs)
+
+    # -- generation --------------------------------------------------------------------------------------------
+
+    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        options = {**(self.pipeline_kwargs or {}), **given}
+        for name, reason in _FORBIDDEN.items():
+            if options.get(name) is not None and not (name == "return_full_text" and options[name] is False):
+                raise UnsupportedError(f"pipeline_kwargs[{name!r}]: {reason}; leave it out")
+        return {name: value for name, value in options.items() if name != "return_full_text"}
+
+    def _generate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        llm = self.for_call(kwargs)
+        return llm._generate_batches(prompts, stop or (), kwargs)
+
+    def _generate_batches(
+        self, prompts: Sequence[str], stops: Sequence[str], kwargs: Mapping[str, Any]
+    ) -> LLMResult:
+        _refuse_unknown(kwargs)
+        options = self._options({})
+        if stops:
+            options["stop_strings"] = list(stops)
+        generations: list[list[Generation]] = []
+        guarded = self.guard.wrap(self.pipeline)
+        for first in range(0, len(prompts), self.batch_size):
+            batch = list(prompts[first : first + self.batch_size])
+            answers = guarded(batch, return_full_text=False, **options)
+            for prompt, answer in zip(batch, answers, strict=True):
+                texts = [one["generated_text"] for one in (answer if isinstance(answer, list) else [answer])]
+                context = self._context(prompt) if stops else ""
+                generations.append(
+                    [
+                        Generation(text=cut_at_stop(self.guard, text, stops, context=context)[0])
+                        for text in texts
+                    ]
+                )
+        return LLMResult(generations=generations)
+
+    async def _agenerate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        llm = self.for_call(kwargs)
+        return await super(GuardedPipeline, llm)._agenerate(prompts, stop, run_manager, **kwargs)
+
+    def _context(self, prompt: str) -> str:
+        """The text of the prompt, where a rule of the policy continues it."""
+        bound = bind_to_model(self.guard, self.pipeline.model, self.pipeline.tokenizer)
+        if not bound.needs_context:
+            return ""
+        return bound.vocabulary.text_of(self.pipeline.tokenizer(prompt)["input_ids"])
+
+    def _stream(
+        self,
+        prompt: str,
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[GenerationChunk]:
+        llm = self.for_call(kwargs)
+        _refuse_unknown(kwargs)
+        cut = StopFilter(llm.guard, stop or (), context=llm._context(prompt) if stop else "")
+        shown = False
+        for piece in llm._pieces(prompt, stop or ()):
+            for chunk in _chunks(cut.feed(piece), run_manager):
+                shown = True
+                yield chunk
+        last = cut.finish()
+        # LangChain takes a stream without chunks for a failure.
+        yield from _chunks(last, run_manager) if last or shown else [GenerationChunk(text="")]
+
+    def _pieces(self, prompt: str, stops: Sequence[str]) -> Iterator[str]:
+        """Text as it is generated, in a thread; its errors are raised here, and closing this stops it."""
+        options = self._options({})
+        if int(options.get("num_return_sequences") or 1) > 1:
+            raise UnsupportedError("num_return_sequences: a stream is one text; use invoke or generate")
+        if stops:
+            options["stop_strings"] = list(stops)
+        bound = bind_to_model(self.guard, self.pipeline.model, self.pipeline.tokenizer)
+        pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        closed = _Closed()
+        options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), closed]
+        guarded = self.guard.wrap(self.pipeline)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
+            generation = pool.submit(
+                guarded,
+                prompt,
+                return_full_text=False,
+                streamer=TextStream(bound.vocabulary, pieces.put),
+                **options,
+            )
+            generation.add_done_callback(lambda _: pieces.put(None))
+            try:
+                while (piece := pieces.get()) is not None:
+                    yield piece
+            finally:
+                closed.event.set()
+            generation.result()
+
+
+class _Closed(StoppingCriteria):  # type: ignore[misc]
+    """Stops a generation whose reader has gone."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
+
+
+def _refuse_unknown(kwargs: Mapping[str, Any]) -> None:
+    """`skip_prompt` is the base class's way to leave the prompt out, which is always done here."""
+    for name in kwargs:
+        if name not in ("skip_prompt", "callbacks"):
+            raise UnsupportedError(f"{name}: unknown; options of generation go into pipeline_kwargs={{...}}")
+
+
+def _chunks(text: str, run_manager: CallbackManagerForLLMRun | None) -> Iterator[GenerationChunk]:
+    if text:
+        chunk = GenerationChunk(text=text)
+        if run_manager is not None:
+            run_manager.on_llm_new_token(text, chunk=chunk)
+        yield chunk

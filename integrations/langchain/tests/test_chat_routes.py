@@ -1,0 +1,360 @@
+"""`ChatNCOGuard`: every route, what it gives verified; tool calls, messages, stops, caches, bad usage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from checks import check_message, check_stream, check_text, verify
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import set_llm_cache
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_huggingface import HuggingFacePipeline
+from pydantic import BaseModel
+from transformers import LogitsProcessor
+
+from langchain_nco_guard import ChatNCOGuard
+from langchain_nco_guard._guards import joined, seeing_through_json
+from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard.demo import SYSTEM_PROMPT, TOOLS, model_path
+from nco_guard.errors import UnsupportedError, ViolationError
+
+ASK = "How can I reach Daniel Cohen?"
+
+
+class lookup_order(BaseModel):
+    """Look up an order."""
+
+    order_id: str
+
+
+def order(text: str) -> list[tuple[str, str]]:
+    return [("system", SYSTEM_PROMPT), ("human", text)]
+
+
+@pytest.fixture(scope="module")
+def guard(policy: Policy) -> Guard:
+    return Guard(policy)
+
+
+@pytest.fixture(scope="module")
+def chat(loaded: tuple[Any, Any], guard: Guard) -> ChatNCOGuard:
+    return ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=guard, max_tokens=24, temperature=0)
+
+
+@pytest.fixture
+def cache() -> Iterator[InMemoryCache]:
+    cache = InMemoryCache()
+    set_llm_cache(cache)
+    yield cache
+    set_llm_cache(None)
+
+
+def joined_text(chunks: list[Any], policy: Policy) -> str:
+    full: AIMessageChunk | None = None
+    for chunk in chunks:
+        check_message(policy, chunk)
+        full = chunk if full is None else full + chunk
+        check_message(policy, full)
+    assert full is not None
+    return check_stream(policy, [chunk.text for chunk in chunks])
+
+
+async def test_every_route_is_guarded(chat: ChatNCOGuard, policy: Policy, loaded: tuple[Any, Any]) -> None:
+    bare = loaded[0].generate(
+        **loaded[1].apply_chat_template(
+            [{"role": "user", "content": ASK}],
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+        ),
+        max_new_tokens=40,
+    )
+    assert not verify(policy, loaded[1].decode(bare[0], skip_special_tokens=True)).ok
+    for model in (chat, chat.bind(max_tokens=20).with_config(tags=["t"]).with_retry()):
+        first = check_message(policy, model.invoke(ASK)).text
+        assert check_message(policy, await model.ainvoke(ASK)).text == first
+        for answers in (model.batch([ASK, "Hello"]), await model.abatch([ASK, "Hello"])):
+            assert check_message(policy, answers[0]).text == first
+            check_message(policy, answers[1])
+        assert joined_text(list(model.stream(ASK)), policy) == first
+        assert joined_text([chunk async for chunk in model.astream(ASK)], policy) == first
+
+
+async def test_events_of_both_versions_show_guarded_text_only(chat: ChatNCOGuard, policy: Policy) -> None:
+    events = [event async for event in chat.astream_events(ASK, version="v2")]
+    chunks = [event["data"]["chunk"] for event in events if event["event"] == "on_chat_model_stream"]
+    assert joined_text(chunks, policy) == chat.invoke(ASK).text
+    stream = chat.stream_events(ASK, version="v3")
+    check_stream(policy, list(stream.text))
+    assert check_message(policy, stream.output).text == chat.invoke(ASK).text
+
+
+async def test_in_a_chain(chat: ChatNCOGuard, policy: Policy) -> None:
+    chain = ChatPromptTemplate.from_messages([("human", "{question}")]) | chat | StrOutputParser()
+    first = check_text(policy, chain.invoke({"question": ASK}))
+    assert check_stream(policy, list(chain.stream({"question": ASK}))) == first
+    assert check_stream(policy, [piece async for piece in chain.astream({"question": ASK})]) == first
+
+
+def test_sampled_text_is_guarded_as_well(chat: ChatNCOGuard, policy: Policy) -> None:
+    for answer in chat.batch([ASK] * 6, temperature=1.2, top_p=0.95):
+        check_message(policy, answer)
+
+
+async def test_a_call_may_have_its_own_policy_and_caches_tell(
+    chat: ChatNCOGuard, policy: Policy, other_policy: Policy, cache: InMemoryCache
+) -> None:
+    first = check_message(policy, chat.invoke(ASK))
+    second = chat.invoke(ASK, policy=other_policy)
+    assert "Daniel" in first.text
+    assert "Daniel" not in second.text
+    assert second.response_metadata["policy_digest"] == other_policy.digest
+    assert len(cache._cache) == 2
+    assert chat.invoke(ASK).text == first.text
+    assert chat.bind(policy=other_policy).invoke(ASK).text == second.text
+    assert chat.model_copy(update={"guard": Guard(other_policy)}).invoke(ASK).text == second.text
+    assert (await chat.ainvoke(ASK, policy=Guard(other_policy))).text == second.text
+    assert "".join(chunk.text for chunk in chat.stream(ASK, policy=other_policy)) == second.text
+
+
+@pytest.mark.parametrize("stop", ["reached", " or by", "@", "hed"])
+async def test_stop_strings_are_left_out_and_the_text_may_end_there(
+    chat: ChatNCOGuard, policy: Policy, stop: str
+) -> None:
+    whole = chat.invoke(ASK).text
+    answer = check_message(policy, chat.invoke(ASK, stop=[stop]))
+    expected = whole[: whole.index(stop)]
+    # Before "hed" stands "reac"; had "reach" been cut out of "reached", it would be a match at its end.
+    assert answer.text == expected
+    assert answer.response_metadata["finish_reason"] == "stop"
+    assert joined_text(list(chat.stream(ASK, stop=[stop])), policy) == expected
+    assert joined_text([chunk async for chunk in chat.astream(ASK, stop=[stop])], policy) == expected
+    own = chat.model_copy(update={"stop": [stop]})
+    assert own.invoke(ASK).text == expected
+
+
+def test_what_a_stop_string_would_complete_is_cut_back(chat: ChatNCOGuard, policy: Policy) -> None:
+    """The word "reach" may not end the text, "reached" may; the stop string takes the rest of it away."""
+    for answer in (
+        chat.invoke(ASK, stop=["ed"]).text,
+        joined_text(list(chat.stream(ASK, stop=["ed"])), policy),
+    ):
+        assert answer == "Daniel Cohen can be reac"
+        check_text(policy, answer)
+
+
+def test_token_counts_and_reasons(chat: ChatNCOGuard) -> None:
+    answer = chat.invoke(ASK)
+    assert answer.response_metadata["finish_reason"] == "length"
+    assert answer.usage_metadata["output_tokens"] == 24
+    chunks = list(chat.stream(ASK))
+    assert chunks[-1].usage_metadata == answer.usage_metadata
+    assert chunks[-1].response_metadata["finish_reason"] == "length"
+    assert chat.get_num_tokens("Hello there") > 1
+
+
+# -- tools -----------------------------------------------------------------------------------------------------
+
+
+async def test_tool_calls_on_every_route(chat: ChatNCOGuard, policy: Policy) -> None:
+    model = chat.bind_tools(TOOLS, max_tokens=48)
+    messages = order("Look up order A-1042.")
+    answers = [model.invoke(messages), await model.ainvoke(messages), model.batch([messages])[0]]
+    for chunks in (list(model.stream(messages)), [chunk async for chunk in model.astream(messages)]):
+        full = chunks[0]
+        for chunk in chunks[1:]:
+            full += chunk
+        answers.append(full)
+    for answer in answers:
+        check_message(policy, answer)
+        (call,) = answer.tool_calls
+        assert (call["name"], call["args"]) == ("lookup_order", {"order_id": "A-1042"})
+        assert call["id"]
+        assert answer.text == ""
+        assert answer.response_metadata["finish_reason"] == "tool_calls"
+
+
+def test_arguments_are_guarded_while_they_are_written(loaded: tuple[Any, Any], chat: ChatNCOGuard) -> None:
+    forbidden = Policy(name="ids", rules=(RegexRule(id="order", regex=r"A-\d{4}"),))
+    model = chat.model_copy(update={"guard": Guard(forbidden)}).bind_tools(TOOLS)
+    answer = check_message(forbidden, model.invoke(order("Look up order A-1042.")))
+    assert "A-1042" not in str(answer)
+    for chunk in model.stream(order("Look up order A-1042.")):
+        check_message(forbidden, chunk)
+
+
+@pytest.mark.parametrize(
+    "choice", ["lookup_order", "any", True, "required", {"function": {"name": "lookup_order"}}]
+)
+def test_a_tool_choice_is_enforced(chat: ChatNCOGuard, choice: Any) -> None:
+    tools = [tool for tool in TOOLS if tool["function"]["name"] == "lookup_order"]
+    model = chat.bind_tools(tools, tool_choice=choice)
+    answer = model.invoke(order("I am waiting for order B-2210."))
+    assert [call["name"] for call in answer.tool_calls] == ["lookup_order"]
+    assert answer.tool_calls[0]["args"] == {"order_id": "B-2210"}
+
+
+def test_of_several_tools_the_likelier_is_called(chat: ChatNCOGuard) -> None:
+    model = chat.bind_tools(TOOLS, tool_choice="any")
+    assert model.invoke(order("Look up order A-1042.")).tool_calls[0]["name"] == "lookup_order"
+    assert model.invoke(order("Find the customer Maria Lopez.")).tool_calls[0]["name"] == "lookup_customer"
+
+
+def test_no_tool_is_called_where_none_may_be(chat: ChatNCOGuard) -> None:
+    assert chat.bind_tools(TOOLS, tool_choice="none").invoke(order("Look up order A-1042.")).tool_calls == []
+
+
+def test_the_answer_to_a_tool_message_is_guarded(chat: ChatNCOGuard, policy: Policy) -> None:
+    model = chat.bind_tools(TOOLS)
+    question = [*order("How can I reach Maria Lopez?")]
+    call = AIMessage(
+        "",
+        tool_calls=[
+            {"name": "lookup_customer", "args": {"name": "Maria Lopez"}, "id": "1", "type": "tool_call"}
+        ],
+    )
+    result = ToolMessage('{"name": "Maria Lopez", "phone": "312-555-0155"}', tool_call_id="1")
+    answer = check_message(policy, model.invoke([*question, call, result]))
+    assert answer.text
+
+
+def test_structured_answers(chat: ChatNCOGuard) -> None:
+    for method in ("function_calling", "json_schema"):
+        structured = chat.with_structured_output(lookup_order, method=method)
+        assert structured.invoke(order("Look up order A-1042.")) == lookup_order(order_id="A-1042")
+    raw = chat.with_structured_output(lookup_order, include_raw=True).invoke(order("Look up order A-1042."))
+    assert raw["parsed"] == lookup_order(order_id="A-1042")
+
+
+def test_escapes_in_arguments_are_seen_through(policy: Policy) -> None:
+    guard = seeing_through_json(Guard(policy))
+    assert not guard.verify('{"to": "john\\u0040enron.com"}').ok
+    assert not guard.verify('{"to": "john@enron.com"}').ok
+    assert seeing_through_json(guard) is guard
+
+
+def test_what_only_parsing_brings_out_is_an_error(chat: ChatNCOGuard) -> None:
+    """4e15 is no run of digits as text, and is one to the tool."""
+    digits = Guard(Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}"),)))
+    call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS, "policy": digits})
+    with pytest.raises(ViolationError, match="tool-call arguments"):
+        chat._parsed(call, '<tool_call>{"name": "lookup_order", "arguments": {"order_id": 4e15}}</tool_call>')
+
+
+def test_text_that_a_tool_call_kept_apart_is_an_error(chat: ChatNCOGuard, policy: Policy) -> None:
+    call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS})
+    made = '<tool_call>{"name": "lookup_order", "arguments": {}}</tool_call>'
+    with pytest.raises(ViolationError, match="'email'"):
+        chat._parsed(call, f"john@enr{made}on.com")
+
+
+def test_broken_calls_are_invalid_ones(chat: ChatNCOGuard) -> None:
+    call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS})
+    for body in ("nonsense", '{"name": 3}', '{"name": "x", "arguments": []}', '{"name": "x"'):
+        parsed = chat._parsed(call, f"a<tool_call>{body}</tool_call>b")
+        assert (parsed.content, len(parsed.invalid_tool_calls), parsed.tool_calls) == ("ab", 1, ())
+    assert chat._parsed(call, '<tool_call>{"name": "x", "arguments": {}}').invalid_tool_calls
+
+
+def test_two_policies_join(policy: Policy, other_policy: Policy) -> None:
+    one, two = Guard(policy), Guard(Policy(name="x", rules=(RegexRule(id="email", regex="zzz"),)))
+    both = joined(one, two)
+    assert [rule.id for rule in both.policy.rules] == ["email", "phone", "word", "email-2"]
+    assert joined(one, Guard(policy)) is one
+    assert joined(one, two) is both
+
+
+# -- errors and bad usage --------------------------------------------------------------------------------------
+
+
+class Broken(LogitsProcessor):  # type: ignore[misc]
+    """A processor of the user's that fails after some tokens."""
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if input_ids.shape[1] > 20:
+            raise ArithmeticError("broken")
+        return scores
+
+
+@pytest.mark.parametrize("route", ["invoke", "stream", "astream"])
+async def test_an_error_in_decoding_arrives_at_once_and_typed(chat: ChatNCOGuard, route: str) -> None:
+    model = chat.model_copy(update={"generation_kwargs": {"logits_processor": [Broken()]}})
+    started = time.perf_counter()
+    with pytest.raises(ArithmeticError, match="broken"):
+        await take(model, route)
+    assert time.perf_counter() - started < 10
+
+
+async def take(model: ChatNCOGuard, route: str) -> None:
+    if route == "invoke":
+        model.invoke(ASK)
+    elif route == "stream":
+        list(model.stream(ASK))
+    else:
+        async for _ in model.astream(ASK):
+            pass
+
+
+def test_a_path_a_pipeline_and_a_langchain_pipeline_do_as_well(
+    policy: Policy, pipe: Any, chat: ChatNCOGuard
+) -> None:
+    expected = chat.invoke(ASK).text
+    for model in (
+        ChatNCOGuard(model=str(model_path()), guard=policy, max_tokens=24, temperature=0),
+        ChatNCOGuard.from_pipeline(pipe, policy, max_tokens=24, temperature=0),
+        ChatNCOGuard.from_pipeline(HuggingFacePipeline(pipeline=pipe), policy, max_tokens=24, temperature=0),
+    ):
+        assert model.invoke(ASK).text == expected
+
+
+def test_bad_usage_is_refused_at_construction(loaded: tuple[Any, Any], policy: Policy) -> None:
+    model, tokenizer = loaded
+
+    def build(**options: Any) -> ChatNCOGuard:
+        return ChatNCOGuard(**{"model": model, "tokenizer": tokenizer, "guard": policy, **options})
+
+    import copy
+
+    mute = copy.deepcopy(tokenizer)
+    mute.chat_template = None
+    toolless = copy.deepcopy(tokenizer)
+    toolless.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    grown = copy.deepcopy(tokenizer)
+    grown.add_tokens([f"<extra{i}>" for i in range(50)])
+    for options, error, match in (
+        ({"tokenizer": None}, UnsupportedError, "without one"),
+        ({"tokenizer": mute}, UnsupportedError, "no chat template"),
+        ({"tokenizer": grown}, ValueError, "columns"),
+        ({"model": object()}, UnsupportedError, "a transformers model is needed"),
+        ({"generation_kwargs": {"penalty_alpha": 0.6}}, UnsupportedError, "penalty_alpha"),
+        ({"guard": 3}, TypeError, "a Guard, a Policy"),
+        ({"no_such_field": 1}, ValueError, "no_such_field"),
+        ({"max_tokens": 0}, ValueError, "max_tokens"),
+    ):
+        with pytest.raises(error, match=match):
+            build(**options)
+    with pytest.raises(UnsupportedError, match="does not write tool calls"):
+        build(tokenizer=toolless).bind_tools(TOOLS)
+    with pytest.raises(UnsupportedError, match="no such tool"):
+        build().bind_tools(TOOLS, tool_choice="fly")
+
+
+def test_content_that_is_no_text_is_refused(chat: ChatNCOGuard) -> None:
+    with pytest.raises(UnsupportedError, match="image"):
+        chat.invoke([HumanMessage([{"type": "image", "url": "https://example.com/x.png"}])])
+
+
+def test_the_prompt_counts_where_a_rule_says_so(loaded: tuple[Any, Any]) -> None:
+    continued = Policy(name="c", rules=(StringRule(id="s", strings=("Daniel",), context="prompt"),))
+    model = ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=continued, max_tokens=12, temperature=0)
+    for text in (
+        model.invoke(ASK, stop=["zz"]).text,
+        "".join(c.text for c in model.stream(ASK, stop=["zz"])),
+    ):
+        assert "Daniel" not in text
+        assert text

@@ -1,0 +1,355 @@
+"""What to do about text that was not guarded while it was written: redact it, refuse it, hold it back as it streams.
+
+Definitions are on finished text (`redact`, `redact_value`); `StreamVerifier` gives the same text piece by piece and
+shows nothing before it is certain. Masks, tokenizers and sessions are never involved.
+
+When not to use it: where the model can be guarded itself. Redacting tells the reader that something was there, and it
+costs a search of every text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nco_guard.automata.search import find_spans
+from nco_guard.automata.streaming import SpanStream, span_stream
+from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
+from nco_guard.errors import PolicyError, RedactionError, ViolationError
+from nco_guard.policy import Policy
+from nco_guard.verify import Finding, Report, verify
+
+__all__ = [
+    "REDACTED",
+    "Action",
+    "Redaction",
+    "Replacement",
+    "SafeEnds",
+    "StreamVerifier",
+    "redact",
+    "redact_value",
+    "require",
+    "violated_rules",
+]
+
+REDACTED = "[redacted]"
+#: What stands where a match was: a fixed text, or one for each rule id.
+Replacement = str | Callable[[str], str]
+Action = Literal["redact", "raise", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """A text without what the policy forbids, and the report on the text that it was made from."""
+
+    text: str
+    report: Report
+
+
+def redact(
+    policy: Policy | CompiledPolicy, text: str, *, replacement: Replacement = REDACTED, context: str = ""
+) -> Redaction:
+    """Replace every match of a hard rule.
+
+    Matches that overlap are replaced together, once, by the replacement of the one that begins first (of several, the
+    longest; then in the policy's order). Guarantee: the verifier finds no match of a hard rule in the result.
+
+    Cost: that of `verify`, twice where something was replaced. Errors: `PolicyError` for a replacement that is itself
+    forbidden; `RedactionError` where the replaced text forms a match with what surrounds it.
+    """
+    compiled = _compiled(policy)
+    replacements = _replacements(compiled, replacement)
+    report = verify(compiled, text, context=context)
+    pieces: list[str] = []
+    position = 0
+    for start, end, rule_id in _merged(compiled, report.violations):
+        pieces += text[position:start], replacements[rule_id]
+        position = end
+    result = "".join((*pieces, text[position:]))
+    if pieces:
+        _check_redacted(compiled, verify(compiled, result, context=context))
+    return Redaction(result, report)
+
+
+def redact_value(
+    policy: Policy | CompiledPolicy, value: Any, *, replacement: Replacement = REDACTED
+) -> tuple[Any, tuple[str, ...]]:
+    """Redact a JSON value, such as the arguments of a tool call: (the new value, ids of the rules that matched).
+
+    Every string is redacted, keys too; a number that matches becomes the replacement's text. Errors: as `redact`, and
+    `RedactionError` where only the JSON text of the whole is forbidden.
+    """
+    compiled = _compiled(policy)
+    found: dict[str, None] = {}
+
+    def clean(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {clean(key): clean(inner) for key, inner in part.items()}
+        if isinstance(part, (list, tuple)):
+            return [clean(inner) for inner in part]
+        text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
+        done = redact(compiled, text, replacement=replacement)
+        found.update(dict.fromkeys(finding.rule_id for finding in done.report.violations))
+        return part if done.report.ok else done.text
+
+    result = clean(value)
+    if left := violated_rules(compiled, result):
+        raise RedactionError(left)
+    return (result, _in_order(compiled, found)) if found else (value, ())
+
+
+def violated_rules(policy: Policy | CompiledPolicy, value: Any) -> tuple[str, ...]:
+    """The ids of the hard rules that match in a JSON value: in any string, key or number, or in its JSON text."""
+    compiled = _compiled(policy)
+    texts = [*_texts_of(value)]
+    if not isinstance(value, str):
+        texts.append(json.dumps(value, ensure_ascii=False))
+    return _in_order(compiled, {f.rule_id for text in texts for f in verify(compiled, text).violations})
+
+
+def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", where: str = "text") -> Report:
+    """The report on a text without matches of hard rules; raises `ViolationError` for any other."""
+    compiled = _compiled(policy)
+    report = verify(compiled, text, context=context)
+    if not report.ok:
+        raise ViolationError(_in_order(compiled, {f.rule_id for f in report.violations}), where)
+    return report
+
+
+class StreamVerifier:
+    """Text in, piece by piece; out comes what may be shown, as soon as that is certain.
+
+    `feed` returns text that is safe to show, `finish` the rest. What is held back is the text from the first place at
+    which a match of a hard rule began that could still be completed: the automata know where that is, there is no
+    window.
+
+    action: "redact": all pieces joined are `redact(policy, whole).text`, however the text was cut. "raise": the same
+        for a text without a match, else `ViolationError` from the call that completes one. "report": all text passes
+        at once.
+    Guarantee ("redact", "raise"): the pieces joined hold no match of a hard rule at any moment, as if the text ended
+    there. `report` is exactly `verify(policy, whole)` once `finish` has returned.
+
+    Cost: some microseconds per rule and character; `verify` on finished text is ten times faster. Memory: what is held.
+    Errors: as `redact`; after an error nothing more is taken.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | CompiledPolicy,
+        *,
+        action: Action = "redact",
+        replacement: Replacement = REDACTED,
+        context: str = "",
+        where: str = "text",
+    ) -> None:
+        if action not in ("redact", "raise", "report"):
+            raise ValueError(f"action {action!r}: one of 'redact', 'raise', 'report'")
+        self._compiled = compiled = _compiled(policy)
+        self._action = action
+        self._where = where
+        self._replacements = _replacements(compiled, replacement)
+        self._streams: list[tuple[CompiledRule, SpanStream]] = []
+        for rule in compiled.rules:
+            with rule.lock:
+                stream = span_stream(rule.stepper, context if rule.rule.context == "prompt" else "")
+            self._streams.append((rule, stream))
+        self._watch = SafeEnds(compiled, context=context)
+        self._findings: list[Finding] = []
+        self._spans: list[Finding] = []  # hard ones, not yet shown as replaced
+        self._text = ""  # from `_base` on
+        self._base = 0
+        self._hidden = 0  # the end of the last replaced stretch
+        self._length = 0
+        self._closed = False
+
+    def feed(self, text: str) -> str:
+        """Read on; the text that may be shown now, often less than what was read."""
+        return self._read(text, final=False)
+
+    def finish(self) -> str:
+        """The text ends here; what is left of it to be shown."""
+        return self._read("", final=True)
+
+    @property
+    def report(self) -> Report:
+        """What was found so far, in the text as it was fed."""
+        found = sorted(self._findings, key=lambda f: (f.start, f.end, f.rule_id))
+        return Report(self._compiled.digest, self._length, tuple(found))
+
+    @property
+    def held(self) -> int:
+        """How many characters were fed whose fate is open."""
+        return len(self._text) + len(self._watch.held)
+
+    def _read(self, text: str, *, final: bool) -> str:
+        if self._closed:
+            raise ValueError("this text is over; use a new StreamVerifier for another one")
+        self._closed = True
+        self._length += len(text)
+        for rule, stream in self._streams:
+            with rule.lock:
+                found = stream.feed(text) if text else []
+                if final:
+                    found += stream.finish()
+            findings = [Finding(rule.id, start, end, rule.rule.mode) for start, end in found]
+            self._findings += findings
+            if rule.rule.mode == "hard":
+                self._spans += findings
+        if self._action == "report":
+            self._closed = final
+            return text
+        if self._action == "raise":
+            self._refuse()
+        self._text += text
+        shown = self._watch.feed(self._settled(final), final=final)
+        self._closed = final
+        return shown
+
+    def _refuse(self) -> None:
+        broken = {finding.rule_id for finding in self._spans}
+        broken.update(
+            rule.id for rule, stream in self._streams if rule.rule.mode == "hard" and stream.matched
+        )
+        if broken:
+            raise ViolationError(_in_order(self._compiled, broken), self._where)
+
+    def _settled(self, final: bool) -> str:
+        """The text, redacted, up to where a match could still begin."""
+        limit = self._length
+        if not final:
+            limit = min((s.safe for rule, s in self._streams if rule.rule.mode == "hard"), default=limit)
+        certain = [span for span in self._spans if final or span.start < limit]
+        self._spans = [span for span in self._spans if not (final or span.start < limit)]
+        pieces: list[str] = []
+        position = max(self._base, self._hidden)
+        for start, end, rule_id in _merged(self._compiled, certain):
+            # One that overlaps what was replaced before only hides more.
+            if start >= self._hidden:
+                pieces += self._text[position - self._base : start - self._base], self._replacements[rule_id]
+            self._hidden = position = max(self._hidden, end)
+        if position < limit:
+            pieces.append(self._text[position - self._base : limit - self._base])
+        self._text = self._text[max(0, limit - self._base) :]
+        self._base = limit
+        return "".join(pieces)
+
+
+class SafeEnds:
+    """Cuts text back to where it may end, piece by piece: for text that somebody may stop at any moment.
+
+    `feed` returns what may be shown: all of the text so far up to the last place where it could end without completing
+    a match of a hard rule. What it still holds at the end is to be thrown away. The text itself must hold no match that
+    is complete before its end: `RedactionError` otherwise. Cost: two steps per rule and character.
+    """
+
+    def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:
+        compiled = _compiled(policy)
+        self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
+        self._context = context
+        self._states: list[int] = []
+        self._shown: str | None = None
+        for rule in self._rules:
+            machine = rule.stepper
+            state = machine.start
+            if context and rule.rule.context == "prompt":
+                self._shown = context
+                with rule.lock:
+                    for cls in machine.classes.of_text(context):
+                        state = machine.step(state, cls)
+                        state = ~state if state < 0 else state
+            self._states.append(state)
+        self.held = ""
+
+    def feed(self, text: str, *, final: bool = False) -> str:
+        """Read on; what may be shown now. `final`: the text ends here and must be allowed to."""
+        if self._shown is not None:
+            self._shown += text
+        fit = [True] * len(text)
+        for index, rule in enumerate(self._rules):
+            with rule.lock:
+                self._states[index] = self._step(rule, self._states[index], text, fit, final)
+        text = self.held + text
+        fit = [False] * len(self.held) + fit
+        last = len(text) if final else next((i + 1 for i in reversed(range(len(fit))) if fit[i]), 0)
+        self.held = text[last:]
+        return text[:last]
+
+    def _step(self, rule: CompiledRule, state: int, text: str, fit: list[bool], final: bool) -> int:
+        machine = rule.stepper
+        step, may_end = machine.step, machine.may_end
+        for place, cls in enumerate(machine.classes.of_text(text)):
+            state = step(state, cls)
+            if state < 0:
+                self._refuse(rule)
+                state = ~state
+            if not may_end(state):
+                fit[place] = False
+        if final and not machine.may_end(state):
+            self._refuse(rule)
+        return state
+
+    def _refuse(self, rule: CompiledRule) -> None:
+        """A match is complete; of rules that read the prompt, only those that end in the output count."""
+        if rule.rule.context == "prompt" and self._context and self._shown is not None:
+            spans = find_spans(rule.stepper, self._shown, beyond=len(self._context))
+            if next(spans, None) is None:
+                return
+        raise RedactionError((rule.id,))
+
+
+def _compiled(policy: Policy | CompiledPolicy) -> CompiledPolicy:
+    return compile_policy(policy) if isinstance(policy, Policy) else policy
+
+
+def _replacements(compiled: CompiledPolicy, replacement: Replacement) -> dict[str, str]:
+    """By rule id; each is checked, since it will be shown."""
+    found: dict[str, str] = {}
+    checked: set[str] = set()
+    for rule in compiled.rules:
+        text = replacement if isinstance(replacement, str) else replacement(rule.id)
+        if not isinstance(text, str):
+            raise TypeError(f"replacement for rule {rule.id!r} must be a str, got {type(text).__name__}")
+        if text not in checked and not (report := verify(compiled, text)).ok:
+            raise PolicyError(
+                f"the replacement itself matches {report.violations[0].rule_id!r}; choose another",
+                rule_id=rule.id,
+                field="replacement",
+            )
+        checked.add(text)
+        found[rule.id] = text
+    return found
+
+
+def _merged(compiled: CompiledPolicy, findings: Iterable[Finding]) -> list[tuple[int, int, str]]:
+    """Stretches to be replaced, and the rule that each is replaced for."""
+    order = {rule.id: index for index, rule in enumerate(compiled.rules)}
+    merged: list[tuple[int, int, str]] = []
+    for found in sorted(findings, key=lambda f: (f.start, -f.end, order[f.rule_id])):
+        if merged and found.start < merged[-1][1]:
+            start, end, rule_id = merged[-1]
+            merged[-1] = start, max(end, found.end), rule_id
+        else:
+            merged.append((found.start, found.end, found.rule_id))
+    return merged
+
+
+def _check_redacted(compiled: CompiledPolicy, report: Report) -> None:
+    if not report.ok:
+        raise RedactionError(_in_order(compiled, {finding.rule_id for finding in report.violations}))
+
+
+def _in_order(compiled: CompiledPolicy, rule_ids: Iterable[str]) -> tuple[str, ...]:
+    wanted = set(rule_ids)
+    return tuple(rule.id for rule in compiled.rules if rule.id in wanted)
+
+
+def _texts_of(value: Any) -> Sequence[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.items() for part in item for text in _texts_of(part)]
+    if isinstance(value, (list, tuple)):
+        return [text for part in value for text in _texts_of(part)]
+    return [json.dumps(value, ensure_ascii=False)]

@@ -1,0 +1,120 @@
+"""Spans found while text arrives are those found in the finished text, whatever the chunks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import interegular
+import pytest
+
+from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
+from nco_guard.automata.search import find_spans
+from nco_guard.automata.streaming import span_stream
+from nco_guard.compiler import CompiledRule
+from nco_guard.errors import NCOGuardError
+from nco_guard.policy import presets
+from tests.automata import patterns
+
+
+def chunks(rng: random.Random, text: str) -> Iterator[str]:
+    position = 0
+    while position < len(text):
+        size = rng.choice([0, 1, 1, 1, 2, 3, 7, 40])
+        yield text[position : position + size]
+        position += size
+
+
+def check(rng: random.Random, rule: CompiledRule, text: str, context: str = "") -> None:
+    machine, before = rule.searcher, len(context)
+    whole = find_spans(machine, context + text, beyond=before) if context else find_spans(machine, text)
+    expected = [(max(0, start - before), end - before) for start, end in whole]
+    stream = span_stream(rule.stepper, context)
+    found: list[tuple[int, int]] = []
+    for chunk in chunks(rng, text):
+        settled = stream.safe
+        fresh = stream.feed(chunk)
+        assert all(start >= settled for start, _ in fresh), "a span begins before what was said to be safe"
+        assert stream.safe >= settled
+        found += fresh
+    settled = stream.safe
+    last = stream.finish()
+    assert all(start >= settled for start, _ in last)
+    assert found + last == expected
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_patterns_over_random_chunks(seed: int) -> None:
+    rng = random.Random(seed)
+    pattern, flags = patterns.valid_pattern(rng)
+    try:
+        rule = CompiledRule(RegexRule(id="r", regex=f"(?{patterns_flags(flags)}:{pattern})"))
+    except NCOGuardError:
+        return
+    for _ in range(15):
+        context = patterns.text(rng, 4) if rng.random() < 0.3 else ""
+        check(rng, rule, patterns.text(rng, 14), context)
+
+
+def patterns_flags(flags: int) -> str:
+    return "".join(letter for letter, bit in (("i", 2), ("m", 8), ("s", 16)) if flags & bit)
+
+
+FOLDED = [
+    StringRule(
+        id="s", strings=("kk", "abé", '"a'), normalize="nfkc", ignore=("zero-width", "-", "combining")
+    ),
+    StringRule(id="s", strings=("a", "b1"), json_escapes=True, whole_word=True),
+    RegexRule(id="r", regex=r"a+\b|b(?=1)|(?<=k)1", json_escapes=True, normalize="nfkc", ignore=("_",)),
+    RegexRule(id="r", regex=r"ff?|i\w", normalize="nfkc"),
+    RegexRule(id="r", regex=r"\U0001f600|é+x", json_escapes=True),
+]
+PIECES = [
+    "a",
+    "b",
+    "k",
+    "1",
+    "é",
+    "e\u0301",
+    "ﬃ",
+    "ﬀ",
+    "_",
+    "-",
+    "\u200b",
+    "\\",
+    "\\u006",
+    "1",
+    "\\u0062",
+    "ｋ",
+    '\\"',
+    "\\n",
+]
+PIECES += ["\\ud83d", "\\ude00", "\\ud8", "x", " ", "\\u00e9"]
+
+
+@pytest.mark.parametrize("rule", FOLDED, ids=range(len(FOLDED)))
+def test_folded_rules(rule: StringRule | RegexRule) -> None:
+    rng = random.Random(5)
+    compiled = CompiledRule(rule)
+    for _ in range(1500):
+        text = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 9)))
+        context = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 4))) if rng.random() < 0.4 else ""
+        check(rng, compiled, text, context)
+
+
+@pytest.mark.parametrize("name", ["pii", "secrets"])
+def test_presets_with_checksums_and_borders(name: str) -> None:
+    rng = random.Random(3)
+    for pattern in presets.patterns(name):
+        policy = Policy.from_presets(name)
+        rule = CompiledRule(next(rule for rule in policy.rules if rule.id.endswith(pattern.id)))
+        for example in (*pattern.examples.match, *pattern.examples.no_match):
+            text = example + rng.choice(["", " ", "x", ". ", "1", " " + example, example])
+            check(rng, rule, text, rng.choice(["", "", "a ", example[:3]]))
+
+
+def test_ready_made_automata() -> None:
+    rng = random.Random(9)
+    rule = CompiledRule(AutomatonRule(id="a", fsm=interegular.parse_pattern("ab+|b1|k").to_fsm()))
+    for _ in range(300):
+        check(rng, rule, patterns.text(rng, 14), patterns.text(rng, 3) if rng.random() < 0.3 else "")
