@@ -60,14 +60,15 @@ class GenerationResult:
 
     With several sequences per prompt, those of the first prompt come first.
 
-    texts: continuations only, without prompts, decoded as the guard sees them.
-    token_ids: their ids, end-of-sequence included where there is one, without pads.
-    outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
-        criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
-        where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
-    reports: the verifier's report on each text.
-    output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
-    way.
+    Attributes:
+        texts: continuations only, without prompts, decoded as the guard sees them.
+        token_ids: their ids, end-of-sequence included where there is one, without pads.
+        outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
+            criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
+            where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
+        reports: the verifier's report on each text.
+        output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
+            way.
     """
 
     texts: list[str]
@@ -92,14 +93,15 @@ def generate(
     Guarantee: no text matches a hard rule, whatever the decoding options; what cannot be guaranteed is
     refused before anything is generated.
 
-    prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
-        mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what the
-        encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
-    skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
-    sink: receives a `StepReport` for each step.
-    options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
-        tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
-        ends there.
+    Args:
+        prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
+            mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what
+            the encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
+        skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
+        sink: receives a `StepReport` for each step.
+        **options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
+            tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
+            ends there.
 
     Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
     tokenizers that cannot be modelled, `DeadEndError` where no token is left.

@@ -32,16 +32,17 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     Cost: ids are read by the host once a call (a synchronisation on accelerators), then a sparse write of the
     forbidden ids.
 
-    bound: the guard, bound to the tokenizer and to the width of the logits.
-    max_length: total length, prompt included, at which generation stops. max_new_tokens: the same without the
-    prompt.
-    in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
-    `output_logits=True`.
-    beams: with beam search, the number of beams: a dead end of some beams of a group is then no error.
-    reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False for
-    encoder-decoder models.
-    engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
-    sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
+    Args:
+        bound: the guard, bound to the tokenizer and to the width of the logits.
+        max_length: total length, prompt included, at which generation stops.
+        max_new_tokens: the same without the prompt.
+        in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
+            `output_logits=True`.
+        beams: with beam search, the number of beams: a dead end of some beams of a group is then no error.
+        reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False
+            for encoder-decoder models.
+        engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
+        sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
     `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
