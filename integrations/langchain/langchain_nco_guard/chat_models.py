@@ -216,7 +216,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
         Args:
             tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's
-                name: that one. A choice is enforced by beginning the answer with the call; its arguments remain the model's.
+                name: that one. A choice is enforced by beginning the answer with the call; its arguments remain the
+                model's.
 
         Errors: `UnsupportedError` where the chat template has no place for tools, or where the marks of a tool call are
         special tokens, which are not part of the text.

@@ -38,8 +38,9 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at
             most `max_retries` times with `retry_prompt` added, then blocks.
 
-    Streams are held back exactly as long as a match could still be completed; with "retry" until the message is complete.
-    Tool calls appear once they are complete. Not passed on: log probabilities, which repeat the text in pieces.
+    Streams are held back exactly as long as a match could still be completed; with "retry" until the message is
+    complete. Tool calls appear once they are complete. Not passed on: log probabilities, which repeat the text in
+    pieces.
     """
 
     inner: BaseChatModel

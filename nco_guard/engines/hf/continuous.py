@@ -341,8 +341,8 @@ def generate_batch(
         max_new_tokens: for all, or one for each prompt.
         num_return_sequences: how often each prompt is answered.
 
-    Other arguments: as for `ContinuousBatch`. In the result, the order is that of the prompts, and `output` is the list of
-    transformers' `GenerationOutput`.
+    Other arguments: as for `ContinuousBatch`. In the result, the order is that of the prompts, and `output` is the list
+    of transformers' `GenerationOutput`.
 
     Each request is one run of the audit log. Errors: as for `ContinuousBatch`; the first that a request has ends the
     call, after the texts are generated. On the CPU, where transformers would reserve most of the memory, the cache is
