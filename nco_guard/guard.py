@@ -12,10 +12,11 @@ from nco_guard.audit import RunRecorder, Sink
 from nco_guard.audit.events import DecodeView
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
-from nco_guard.policy import Policy
+from nco_guard.policy import Policy, Rule
 from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import read_vocabulary
+from nco_guard.store import Store
+from nco_guard.tokens import shared_vocabulary, state_of
 from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard"]
 
-_CLEANUP_SETTINGS = (
-    "clean_up_tokenization_spaces",
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-)
+_Key = tuple[Any, ...]
+Cache = bool | str | os.PathLike[str] | None
 
 
 class Guard:
@@ -39,26 +38,35 @@ class Guard:
 
     `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text.
 
+    `cache`: where what is worked out is kept on disk for the next process: True for the platform's cache folder, a path
+    for another, False for nowhere. None, the default: what the environment variable `NCO_GUARD_CACHE` says (`1` or a
+    path), else nowhere. Results are the same with and without.
+
     Errors: `PolicyError` and its kin, naming rule and field.
     """
 
-    def __init__(self, policy: Policy, *, audit: Sink | None = None) -> None:
+    def __init__(self, policy: Policy, *, audit: Sink | None = None, cache: Cache = None) -> None:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
-        self._compiled = compile_policy(policy)
+        self._store = Store.chosen(cache)
+        self._compiled = compile_policy(policy, store=self._store)
         self._audit = audit
-        self._bound: dict[tuple[Any, ...], BoundGuard] = {}
+        self._bound: dict[_Key, BoundGuard] = {}
+        # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
+        self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, audit: Sink | None = None) -> Guard:
+    def from_file(
+        cls, path: str | os.PathLike[str], *, audit: Sink | None = None, cache: Cache = None
+    ) -> Guard:
         """A guard from a YAML or JSON policy file."""
-        return cls(Policy.from_file(path), audit=audit)
+        return cls(Policy.from_file(path), audit=audit, cache=cache)
 
     @classmethod
-    def from_presets(cls, *names: str, audit: Sink | None = None) -> Guard:
+    def from_presets(cls, *names: str, audit: Sink | None = None, cache: Cache = None) -> Guard:
         """A guard from presets with their default options, e.g. `Guard.from_presets("pii", "ldnoobw")`."""
-        return cls(Policy.from_presets(*names), audit=audit)
+        return cls(Policy.from_presets(*names), audit=audit, cache=cache)
 
     @property
     def policy(self) -> Policy:
@@ -66,8 +74,26 @@ class Guard:
         return self._compiled.policy
 
     def with_policy(self, policy: Policy) -> Guard:
-        """A guard for another policy, with the same audit sink."""
-        return Guard(policy, audit=self._audit)
+        """A guard for another policy, with the same audit sink and cache; this one stays as it is.
+
+        Rules that both policies have are not compiled again, and what was found about them under any tokenizer is
+        shared: a policy a request costs what is new in it. Errors: as `Guard`.
+        """
+        guard = Guard.__new__(type(self))
+        guard.__dict__.update(self.__dict__)
+        guard._compiled = self._compiled.revised(policy)
+        guard._bound, guard._lock = {}, threading.Lock()
+        with self._lock:
+            guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
+        return guard
+
+    def with_rules(self, *rules: Rule) -> Guard:
+        """A guard with more rules; see `with_policy`. Errors: `PolicyError` for an id that it has already."""
+        return self.with_policy(self.policy.with_rules(*rules))
+
+    def without(self, *rule_ids: str) -> Guard:
+        """A guard without some rules; see `with_policy`. Errors: `PolicyError` for an id that it does not have."""
+        return self.with_policy(self.policy.without(*rule_ids))
 
     @property
     def audit(self) -> Sink | None:
@@ -95,28 +121,32 @@ class Guard:
         `skip_special_tokens`: how the text will be decoded. `eos_token_ids`: further ids that end the text, e.g. those
         of the model's generation configuration.
 
-        Cost: reading the vocabulary once per tokenizer, then some milliseconds per rule. Errors: `TokenizerError`.
+        Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
+        `TokenizerError`.
         """
         eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
-        # Tokens can be added to a tokenizer after it was bound; its length shows that.
-        size = (
-            len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", int)()
-        )
-        # So can what decode() does to a finished text be switched.
-        cleanup = tuple(bool(getattr(tokenizer, name, False)) for name in _CLEANUP_SETTINGS)
-        key = (id(tokenizer), size, cleanup, vocab_width, skip_special_tokens, eos)
+        # Tokens can be added to a tokenizer after it was bound, and its settings switched.
+        key = (id(tokenizer), state_of(tokenizer), vocab_width, skip_special_tokens, eos)
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:
-                vocabulary = read_vocabulary(
-                    tokenizer,
-                    vocab_width=vocab_width,
-                    skip_special_tokens=skip_special_tokens,
-                    eos_token_ids=eos,
-                )
-                bound = self._bound[key] = BoundGuard(self._compiled, vocabulary)
+                owner, relative = self._relatives.get(key, (None, None))
+                if relative is not None and owner is not None and owner() is tokenizer:
+                    bound = relative.revised(self._compiled)
+                else:
+                    vocabulary = shared_vocabulary(
+                        tokenizer,
+                        vocab_width=vocab_width,
+                        skip_special_tokens=skip_special_tokens,
+                        eos_token_ids=eos,
+                        store=self._store,
+                    )
+                    bound = BoundGuard(self._compiled, vocabulary, store=self._store)
+                self._bound[key] = bound
+                self._relatives[key] = (weakref.ref(tokenizer), bound)
                 # An id may be used again once its object is gone.
                 weakref.finalize(tokenizer, self._bound.pop, key, None)
+                weakref.finalize(tokenizer, self._relatives.pop, key, None)
         return bound
 
     def verify(self, text: str, *, context: str = "") -> Report:
@@ -197,11 +227,21 @@ class Guard:
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
         return guarded
 
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
-        """A recorder for one run of an engine, its start recorded; None without an audit sink."""
+    def recorder(
+        self,
+        bound: BoundGuard,
+        sequences: int,
+        model_id: str | None = None,
+        *,
+        parent_id: str | None = None,
+    ) -> RunRecorder | None:
+        """A recorder for one run of an engine, its start recorded; None without an audit sink.
+
+        `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
+        """
         if self._audit is None:
             return None
-        recorder = RunRecorder(self._audit)
+        recorder = RunRecorder(self._audit, parent_id=parent_id)
         recorder.started(
             policy_name=self.policy.name,
             policy_digest=self.policy.digest,

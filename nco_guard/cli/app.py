@@ -209,6 +209,25 @@ def presets(
 
 
 @app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that is kept.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="This folder; else that of NCO_GUARD_CACHE, else the platform's.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show or clear what guards with a cache have kept on disk."""
+    from nco_guard.cli.cache import run_cache
+
+    run_cache(folder, clear=clear, as_json=as_json)
+
+
+@app.command()
 def schema(
     what: Annotated[
         Schema, typer.Argument(help="Of policy files, or of the audit log's lines.")

@@ -79,26 +79,24 @@ class HardConstraints:
         self._with_text: NDArray[np.bool_] = np.zeros(self._width, bool)
         self._with_text[tree.order] = True
         self._text_count = len(tree.order)
-        ends = frozenset(vocabulary.eos_ids)
         self._silent_ends = [
             t for t in vocabulary.eos_ids if not vocabulary.tokens[t] and t not in self._unusable
         ]
         self._ends_with_text = [
             t for t in vocabulary.eos_ids if vocabulary.tokens[t] and t not in self._unusable
         ]
-        self._silent: Ids = np.array(
-            [i for i in range(self._width) if not self._with_text[i] and i not in ends], np.int64
-        )
+        silent = ~self._with_text
+        silent[list(vocabulary.eos_ids)] = False
+        self._silent: Ids = np.flatnonzero(silent)
         self._scratch: NDArray[np.int64] = np.zeros(self._width, np.int64)  # all 0 between calls
         self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
         # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
-        self._tails = {
-            t for i, t in enumerate(vocabulary.tokens) if t and t[0] >= 0x80 and self._with_text[i]
-        }
+        tails = tree.tokens_below(1 + np.flatnonzero(tree.byte[1 : tree.child_count[0] + 1] >= 0x80))
+        self._tails = {vocabulary.tokens[i] for i in tails.tolist()}
         self._needed_by: dict[int, int] = {}
-        single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
+        single = {word[0] for word in tree.short_words() if len(word) == 1}
         self._single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
