@@ -30,6 +30,7 @@ NEEDED = ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers", "griffe
 # The modules whose `__all__` is the public interface.
 PUBLIC = (
     "langchain_nco_guard",
+    "llama_index.llms.nco_guard",
     "nco_guard",
     "nco_guard.audit",
     "nco_guard.engines.hf",
