@@ -27,12 +27,16 @@ class ExitPaths:
     """The paths that a vocabulary can write with tokens of one byte, or of two where single bytes are rare.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
-    `longest`: bytes of the longest.
+    `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own. `beyond_ascii` int64: ids
+    of the tokens whose first byte is not ASCII.
     """
 
     def __init__(self, tree: PrefixTree) -> None:
         short = tree.short_words()
         single = {word[0] for word in short if len(word) == 1}
+        self.single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
+        tops = 1 + np.flatnonzero(tree.byte[1 : tree.child_count[0] + 1] >= 0x80)
+        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(tops)
         spread = (0x80, 0x90, 0xA0, 0xB0)
         byte_paths = [
             *([b] for b in b"ea .0-\nxZl_,"),

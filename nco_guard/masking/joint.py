@@ -28,6 +28,8 @@ from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ENDED", "VIOLATED", "JointTables"]
 
+_NO_STATES: NDArray[np.int32] = np.zeros(0, np.int32)
+
 VIOLATED = -1
 ENDED = -2
 
@@ -95,13 +97,19 @@ class JointTables:
     def _tables_of(
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
     ) -> tuple[ConstraintTable, ...]:
-        fresh = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
-        self._quotients.plan(fresh.values())
+        # Where no state goes far from the root's ways, a quotient saves nothing.
+        partitions = {
+            id(c): c.automaton.byte_classes
+            for c in self.constraints
+            if id(c) not in known and c.automaton.distances(_NO_STATES) is None
+        }
+        self._quotients.plan(partitions.values())
         found: list[ConstraintTable] = []
         for constraint in self.constraints:
             table = known.get(id(constraint))
             if table is None:
-                tree = self._quotients.of(fresh[id(constraint)])
+                classes = partitions.get(id(constraint))
+                tree = self._tree if classes is None else self._quotients.of(classes)
                 table = ConstraintTable(
                     constraint, tree, vocabulary, self._paths, self._quotients.scratch(tree), self._store
                 )

@@ -186,8 +186,8 @@ class ConstraintTable:
         alive = np.flatnonzero(~completed & (tree.exact > 0))
         barred = self._paths.every & ~self.open_paths.of(states[alive])
         # The rest of a character is no way out but of the middle of one: for well-formed UTF-8 nearly all is barred.
-        few = [np.count_nonzero(barred >> n & 1) * 2 <= len(alive) for n in range(len(self._paths.tokens))]
-        self.usual = sum(1 << n for n in range(1, len(few)) if not few[n])
+        paths = range(1, len(self._paths.tokens)) if np.count_nonzero(barred) * 2 > len(alive) else ()
+        self.usual = sum(1 << n for n in paths if np.count_nonzero(barred >> n & 1) * 2 > len(alive))
         some = np.flatnonzero(barred != self.usual)
         self._unusual_nodes, self._barred_bits = alive[some], barred[some]
         completing = union([tree.tokens_below(self._tops)], self._width)
