@@ -35,7 +35,8 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 bench: $(READY)
-	$(BIN)/python benchmarks/masks.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/nco-guard bench
 
 # The site, into site/; it needs no network to build or to read. The tests build it too.
 docs: $(READY)

@@ -190,18 +190,24 @@ class Guard:
         """A processor for `model.generate(..., logits_processor=[...])`.
 
         It cannot know how generation will be cut short: pass `max_new_tokens` or `max_length` as given to `generate`,
-        or use `Guard.generate`, which takes care of every end. Other options: those of `bind` and of
+        or use `Guard.generate`, which takes care of every end. `guards`: one for each prompt of a batch, in place of
+        this one; None there stands for this one. Other options: those of `bind` and of
         `engines.hf.GuardLogitsProcessor`.
         """
         binding = {
             k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options
         }
-        bound = self.bind(tokenizer, **binding)
+        guards: Sequence[Guard | None] | None = options.pop("guards", None)
+        chosen = [self] if guards is None else [self if each is None else each for each in guards]
+        bound = [guard.bind(tokenizer, **binding) for guard in chosen]
         processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
         return processor
 
     def generate(self, model: Any, tokenizer: Any, prompts: Any, **options: Any) -> hf.GenerationResult:
-        """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`."""
+        """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`.
+
+        `guards=[other, None, ...]`: a guard for each prompt in place of this one (None: this one).
+        """
         result: hf.GenerationResult = _hf().generate(self, model, tokenizer, prompts, **options)
         return result
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -140,8 +140,8 @@ class Vocabulary:
         nothing = (
             {b"", bytes([BOUNDARY])} if self.rewriting is not None and self.rewriting.boundaries else {b""}
         )
-        unusable = set(self.unusable_ids)
-        return frozenset(i for i, token in enumerate(self.tokens) if token in nothing and i not in unusable)
+        silent = compress(range(self.width), map(nothing.__contains__, self.tokens))
+        return frozenset(silent).difference(self.unusable_ids)
 
     def until_end(self, ids: Iterable[int]) -> list[int]:
         """The ids up to and with the first end-of-sequence id; pads after it are not part of the text."""
