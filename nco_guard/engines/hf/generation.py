@@ -99,8 +99,8 @@ def generate(
             mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what
             the encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
         guards: one for each prompt, in place of `guard`; None there stands for `guard`. Each text is then as it would
-            be if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend on
-            the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its
+            be if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend
+            on the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its
             guard. Each guard that has an audit sink records its own prompts, as one run.
         skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
         sink: receives a `StepReport` for each step.
