@@ -35,8 +35,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     Args:
         bound: the guard, bound to the tokenizer and to the width of the logits; or one for each prompt of a batch,
-            all with one vocabulary. Of R rows for n prompts, row r of a new batch belongs to prompt r * n // R; from then
-            on a row keeps the policy of the row that it continues, see `batch.RowTracker`.
+            all with one vocabulary. Of R rows for n prompts, row r of a new batch belongs to prompt r * n // R;
+            from then on a row keeps the policy of the row that it continues, see `batch.RowTracker`.
         max_length: total length, prompt included, at which generation stops.
         max_new_tokens: the same without the prompt.
         in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
