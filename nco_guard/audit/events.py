@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 1
+"""The version that every event carries; it changes with the meaning or the names of fields."""
 
 Count = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -212,6 +213,7 @@ class Verification(Event):
 AnyEvent = Annotated[
     RunStarted | Intervention | DeadEnd | RunFinished | Verification, Field(discriminator="kind")
 ]
+"""Any of the five events, told apart by `kind`; for pydantic."""
 _ADAPTER: TypeAdapter[RunStarted | Intervention | DeadEnd | RunFinished | Verification] = TypeAdapter(
     AnyEvent
 )

@@ -30,6 +30,7 @@ from nco_guard.errors import AuditError
 __all__ = ["EventLog", "JsonLinesSink", "LoggingSink", "MemorySink", "Sink", "fan_out", "read_events"]
 
 Sink = Callable[[Event], None]
+"""Any callable that takes one event; it raises where it cannot record it."""
 
 
 class JsonLinesSink:

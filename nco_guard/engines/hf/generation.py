@@ -61,14 +61,15 @@ class GenerationResult:
 
     With several sequences per prompt, those of the first prompt come first.
 
-    texts: continuations only, without prompts, decoded as the guard sees them.
-    token_ids: their ids, end-of-sequence included where there is one, without pads.
-    outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
-        criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
-        where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
-    reports: the verifier's report on each text.
-    output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
-    way.
+    Attributes:
+        texts: continuations only, without prompts, decoded as the guard sees them.
+        token_ids: their ids, end-of-sequence included where there is one, without pads.
+        outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
+            criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
+            where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
+        reports: the verifier's report on each text.
+        output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
+            way.
     """
 
     texts: list[str]
@@ -95,22 +96,23 @@ def generate(
     Guarantee: no text matches a hard rule, whatever the decoding options; what cannot be guaranteed is
     refused before anything is generated.
 
-    prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
-        mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what the
-        encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
-    guards: one for each prompt, in place of `guard`; None there stands for `guard`. Each text is then as it would be
-        if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend on
-        the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its guard.
-        Each guard that has an audit sink records its own prompts, as one run.
-    skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
-    sink: receives a `StepReport` for each step.
-    tables: where masks and states live. "host": in memory, found as texts meet them, which waits for the device in
-        every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting; dead
-        ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables fit, and
-        nobody needs the host in every step (a sink, an audit, a streamer, rules that read the prompt).
-    options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
-        tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
-        ends there.
+    Args:
+        prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
+            mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what
+            the encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
+        guards: one for each prompt, in place of `guard`; None there stands for `guard`. Each text is then as it would
+            be if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend
+            on the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its
+            guard. Each guard that has an audit sink records its own prompts, as one run.
+        skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
+        sink: receives a `StepReport` for each step.
+        tables: where masks and states live. "host": in memory, found as texts meet them, which waits for the device in
+            every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting;
+            dead ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables
+            fit, and nobody needs the host in every step (a sink, an audit, a streamer, rules that read the prompt).
+        **options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
+            tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
+            ends there.
 
     Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
     tokenizers that cannot be modelled, `DeadEndError` where no token is left.
