@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LogitsProcessorList
 
-from nco_guard.engines.hf import GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf import DeviceLogitsProcessor, GuardLogitsProcessor, StepReport
 from nco_guard.errors import DeadEndError, TokenizerError
 
 INF = -math.inf
@@ -85,6 +85,21 @@ def test_no_token_left_is_an_error_and_never_token_zero(byte_level: Any, guard: 
         beams(ids[:, :length], torch.zeros_like(scores))
     result = beams(ids, scores)
     assert bool((result[1] == INF).all()), "one dead beam of two is no dead end"
+
+
+def test_the_last_token_of_a_prompt_is_no_way_out_of_a_dead_end(byte_level: Any, guard: Any) -> None:
+    """It may be a special token, like the pads that a row gets after it was stopped from outside."""
+    bound = guard.bind(byte_level)
+    special = next(iter(bound.vocabulary.silent_ids - set(bound.vocabulary.eos_ids)))
+    scores = torch.full((1, bound.vocabulary.width), INF)
+    prompt = torch.tensor([[*ids_of(byte_level, "the"), special]])
+    with pytest.raises(DeadEndError, match="row 0"):
+        GuardLogitsProcessor(bound)(prompt, scores.clone())
+    tables = bound.device_tables("cpu")
+    processor = DeviceLogitsProcessor(bound, tables, engine_ends=True)
+    processor(prompt, scores.clone())
+    with pytest.raises(DeadEndError, match="row 0"):
+        processor.check()
 
 
 def test_nothing_can_be_added_after_the_end(byte_level: Any, guard: Any) -> None:

@@ -166,7 +166,11 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             result.index_copy_(1, self._quiet, torch.where(ended & empty[:, None], allowed, quiet))
         if remaining is None or remaining >= 0:
             self._settle_dead(
-                result, forbidden, empty & (states != ENDED) & (states != VIOLATED), input_ids[:, -1]
+                result,
+                forbidden,
+                empty & (states != ENDED) & (states != VIOLATED),
+                input_ids[:, -1],
+                length > (self._prompt_length or 0),
             )
         return result
 
@@ -182,12 +186,20 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         where.copy_(torch.where(where == _NONE, first, where))
 
     def _settle_dead(
-        self, result: torch.Tensor, forbidden: torch.Tensor, dead: torch.Tensor, last: torch.Tensor
+        self,
+        result: torch.Tensor,
+        forbidden: torch.Tensor,
+        dead: torch.Tensor,
+        last: torch.Tensor,
+        generated: bool,
     ) -> None:
-        """Write a token where none is left: the policy's, else an end, which `check` reports."""
+        """Write a token where none is left: the policy's, else an end, which `check` reports.
+
+        generated: the last tokens are no longer those of the prompts.
+        """
         # A row that was stopped from outside where its text may not end gets pads, which use up what was left to bring
         # it to an end. One more pad adds no text either; whoever stopped it has to trim it.
-        padded = dead & self._pads.index_select(0, last)
+        padded = dead & self._pads.index_select(0, last) & generated
         self._write(result, padded, last)
         dead = self._whole_groups(dead & ~padded)
         none = torch.full_like(last, _NONE)

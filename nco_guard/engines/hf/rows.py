@@ -187,12 +187,12 @@ class RowMasker:
         return facts
 
     def _pads(self, groups: Sequence[LiveRows]) -> dict[int, int]:
-        """Rows whose last token may be a pad, and that token."""
+        """Rows whose last token may be a pad, and that token; the prompt's last token is none."""
         return {
             row: last
             for group in groups
-            for row, last in zip(group.rows, group.lasts, strict=True)
-            if last is not None and last in self._facts(group.bound).silent
+            for row, step, last in zip(group.rows, group.steps, group.lasts, strict=True)
+            if step and last is not None and last in self._facts(group.bound).silent
         }
 
     def _resolve(
@@ -203,7 +203,7 @@ class RowMasker:
         dead: set[int],
     ) -> dict[int, tuple[str, int | None]]:
         """What is to be done about rows in which no token is left, unless a live beam stands in for them."""
-        pads = self._pads(groups)
+        pads = self._pads(groups) if dead else {}
         for row in list(dead):
             # A row that was stopped from outside where its text may not end gets pads, which use up what was
             # left to bring it to an end. One more pad adds no text either; whoever stopped it has to trim it.
