@@ -8,8 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.audit import RunRecorder, Sink
-from nco_guard.audit.events import DecodeView
+from nco_guard.audit import DecodeView, History, PolicyLog, RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy
@@ -37,16 +36,20 @@ class Guard:
     Building one compiles and checks every rule; a policy that cannot be enforced exactly is refused here, before any
     model runs. A guard is immutable and may be shared between threads and models.
 
-    `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text.
+    `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text. With a
+    `correlation_key` (16 bytes or more) findings in them hold a keyed hash of what matched.
 
     Errors: `PolicyError` and its kin, naming rule and field.
     """
 
-    def __init__(self, policy: Policy, *, audit: Sink | None = None) -> None:
+    def __init__(
+        self, policy: Policy, *, audit: Sink | None = None, correlation_key: bytes | None = None
+    ) -> None:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         self._compiled = compile_policy(policy)
-        self._audit = audit
+        self._audit, self._correlation_key = audit, correlation_key
+        self._log = PolicyLog(policy, audit, History(), correlation_key)
         self._bound: dict[tuple[Any, ...], BoundGuard] = {}
         self._lock = threading.Lock()
 
@@ -67,12 +70,17 @@ class Guard:
 
     def with_policy(self, policy: Policy) -> Guard:
         """A guard for another policy, with the same audit sink."""
-        return Guard(policy, audit=self._audit)
+        return Guard(policy, audit=self._audit, correlation_key=self._correlation_key)
 
     @property
     def audit(self) -> Sink | None:
-        """Where events go; None if they are not kept."""
-        return self._audit
+        """Where events go, as the policy's `on_audit_failure` has it; None if they are not kept."""
+        return self._log.sink
+
+    @property
+    def history(self) -> History:
+        """The last runs of this guard, and counts per rule; kept in memory, without any text."""
+        return self._log.history
 
     @property
     def compiled(self) -> CompiledPolicy:
@@ -197,24 +205,18 @@ class Guard:
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
         return guarded
 
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
-        """A recorder for one run of an engine, its start recorded; None without an audit sink."""
-        if self._audit is None:
-            return None
-        recorder = RunRecorder(self._audit)
-        recorder.started(
-            policy_name=self.policy.name,
-            policy_digest=self.policy.digest,
-            rule_ids=[rule.id for rule in self.policy.rules],
+    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder:
+        """A recorder for one run of an engine, its start recorded."""
+        return self._log.run(
             sequences=sequences,
             tokenizer_digest=bound.vocabulary.digest,
+            vocabulary_size=bound.vocabulary.width,
             model_id=model_id,
             decode_view=DecodeView(
                 skip_special_tokens=bound.vocabulary.skip_special_tokens,
                 covered_ends=("eos", "max_length", "stop_strings", "stopping_criteria"),
             ),
         )
-        return recorder
 
 
 def _hf() -> Any:
