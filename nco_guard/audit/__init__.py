@@ -5,6 +5,7 @@ SQLite and OpenTelemetry stand in modules of their own: `nco_guard.audit.sqlite`
 
 from __future__ import annotations
 
+from nco_guard.audit.chain import log_schema
 from nco_guard.audit.events import (
     SCHEMA_VERSION,
     AnyEvent,
@@ -100,6 +101,7 @@ __all__ = [
     "load_signer",
     "load_verifier",
     "log_files",
+    "log_schema",
     "make_anchor",
     "parse_event",
     "read_anchors",

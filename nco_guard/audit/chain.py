@@ -29,10 +29,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
-from nco_guard.audit.events import SCHEMA_VERSION, Event
+from nco_guard.audit.events import SCHEMA_VERSION, Event, event_schema
 from nco_guard.audit.signing import Signer
 
-__all__ = ["GENESIS", "Chain", "canonical_line", "seal_hash", "signed_bytes", "utc_text"]
+__all__ = ["GENESIS", "Chain", "canonical_line", "log_schema", "seal_hash", "signed_bytes", "utc_text"]
 
 GENESIS: Final = "0" * 64
 _DOMAIN: Final = b"nco-guard audit record v1\n"
@@ -60,6 +60,57 @@ def signed_bytes(fields: dict[str, Any]) -> bytes:
 def utc_text() -> str:
     """Now, as events have it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def log_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one line of a log: an event, sealed or not, or a record of a chain."""
+    schema = event_schema()
+    definitions = schema["$defs"]
+    seal = {"$ref": "#/$defs/Seal"}
+    events = [reference["$ref"].rpartition("/")[2] for reference in schema.pop("oneOf")]
+    for name in events:
+        definitions[name]["properties"]["seal"] = seal
+    hexadecimal = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+    text = {"type": "string"}
+    definitions["Seal"] = {
+        "title": "Seal",
+        "type": "object",
+        "properties": {
+            "after": hexadecimal,
+            "chain": {"type": "string", "format": "uuid"},
+            "prev": hexadecimal,
+            "seq": {"type": "integer", "minimum": 0},
+            "sha256": hexadecimal,
+        },
+        "required": ["chain", "prev", "seq", "sha256"],
+        "additionalProperties": False,
+    }
+    definitions["ChainRecord"] = {
+        "title": "ChainRecord",
+        "description": "The beginning or end of a chain, or a head between them.",
+        "type": "object",
+        "properties": {
+            "kind": {"enum": ["chain_opened", "chain_head", "chain_closed"]},
+            "schema_version": {"const": SCHEMA_VERSION},
+            "time": {"type": "string", "format": "date-time"},
+            "woven": {"type": "boolean"},
+            "torn": hexadecimal,
+            "seal": seal,
+            "signature": {
+                "type": "object",
+                "properties": {"algorithm": text, "key_id": text, "value": text},
+                "required": ["algorithm", "key_id", "value"],
+                "additionalProperties": False,
+            },
+        },
+        "required": ["kind", "schema_version", "time", "seal"],
+        "additionalProperties": False,
+    }
+    kinds = definitions["ChainRecord"]["properties"]["kind"]["enum"]
+    schema["discriminator"]["mapping"].update(dict.fromkeys(kinds, "#/$defs/ChainRecord"))
+    schema["title"] = "nco-guard audit log line"
+    schema["oneOf"] = [{"$ref": f"#/$defs/{name}"} for name in [*events, "ChainRecord"]]
+    return schema
 
 
 class Chain:

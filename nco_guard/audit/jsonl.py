@@ -122,7 +122,7 @@ class JsonLinesSink:
                 return
             self._open = False
             try:
-                if self._chain is not None and not self._stale:
+                if self._chain is not None and self._chain.length and not self._stale:
                     self._append(None)
             finally:
                 os.close(self._descriptor)
