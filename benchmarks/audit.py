@@ -4,8 +4,8 @@
 
 All ways generate the same tokens under the same policy, one after another, the first one changing from round to round;
 the ratio is that of each round's pair (time with / time without), of processor time, since waiting for other programs
-says nothing. The share is the time spent inside of the sink, of the whole generation, on the clock: disk flushes
-included. `history` is a guard without a sink, the reference.
+says nothing. The shares are of the time spent inside of the sink in the whole generation: processor time, and time on
+the clock, with disk flushes and other programs' turns. `history` is a guard without a sink, the reference.
 `memory` keeps events in a list: what finding out costs (a pass over the scores of each step), without any file.
 `jsonl` writes a chained log; `signed` signs its heads (HMAC) as well.
 Below the table: the cost of one event for each sink, without any model.
@@ -37,12 +37,20 @@ class Timed:
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.seconds = 0.0
+        self.processor = 0.0
+        self.clock = 0.0
 
     def __call__(self, event: Event) -> None:
-        started = time.perf_counter()
+        processor, clock = time.process_time(), time.perf_counter()
         self.sink(event)
-        self.seconds += time.perf_counter() - started
+        self.processor += time.process_time() - processor
+        self.clock += time.perf_counter() - clock
+
+    def take(self) -> tuple[float, float]:
+        """Both times since the last call."""
+        taken = self.processor, self.clock
+        self.processor = self.clock = 0.0
+        return taken
 
 
 def ways(folder: Path, stack: ExitStack) -> dict[str, Sink | None]:
@@ -72,17 +80,17 @@ def compare(
         policy = Policy.from_presets("pii")
         timed = {name: None if sink is None else Timed(sink) for name, sink in sinks.items()}
         guards = {name: Guard(policy, audit=sink) for name, sink in timed.items()}
-        shares: dict[str, list[float]] = {name: [] for name in guards}
+        shares: dict[str, list[tuple[float, float]]] = {name: [] for name in guards}
         times: dict[str, list[float]] = {name: [] for name in guards}
         names = list(guards)
         for number in range(-2, rounds):  # the first two rounds warm up
             at = number % len(names)
             for name in names[at:] + names[:at]:
                 torch.manual_seed(number + 2)
-                sink, before = timed[name], 0.0
+                sink = timed[name]
                 if sink is not None:
-                    before = sink.seconds
-                wall, started = time.perf_counter(), time.process_time()
+                    sink.take()
+                clock, started = time.perf_counter(), time.process_time()
                 guards[name].generate(
                     model,
                     tokenizer,
@@ -93,8 +101,9 @@ def compare(
                 )
                 if number >= 0:
                     times[name].append(time.process_time() - started)
-                    spent = 0.0 if sink is None else sink.seconds - before
-                    shares[name].append(spent / (time.perf_counter() - wall))
+                    clock = time.perf_counter() - clock
+                    processor, waited = (0.0, 0.0) if sink is None else sink.take()
+                    shares[name].append((processor / times[name][-1], waited / clock))
         interventions = guards["memory"].history.runs[-1].steps_changed
 
     def ratio(name: str, base: str) -> tuple[float, float, float]:
@@ -106,7 +115,8 @@ def compare(
         "interventions_last_run": interventions,
         "seconds": {name: statistics.median(values) for name, values in times.items()},
         "ratio_to_history": {name: ratio(name, "history") for name in names},
-        "share": {name: statistics.median(values) for name, values in shares.items()},
+        "share": {name: statistics.median(one for one, _ in values) for name, values in shares.items()},
+        "clock_share": {name: statistics.median(one for _, one in values) for name, values in shares.items()},
     }
 
 
@@ -145,8 +155,10 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model, tokenizer = demo.load()
     results: dict[str, Any] = {"generation": []}
-    print("| batch | way | processor seconds | / without a sink | quartiles | share of the sink |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| batch | way | processor seconds | / without a sink | quartiles | share of the sink | on the clock |"
+    )
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for batch in options.batches:
             row = compare(model, tokenizer, batch, options.rounds, options.new_tokens, Path(folder))
@@ -155,10 +167,10 @@ def main() -> None:
                 middle, low, high = row["ratio_to_history"][name]
                 print(
                     f"| {batch} | {name} | {seconds:.3f} | {middle:.3f} | {low:.3f} - {high:.3f} "
-                    f"| {100 * row['share'][name]:.2f} % |",
+                    f"| {100 * row['share'][name]:.2f} % | {100 * row['clock_share'][name]:.2f} % |",
                     flush=True,
                 )
-            print(f"| {batch} | (interventions in the last run: {row['interventions_last_run']}) | | | | |")
+            print(f"| {batch} | (interventions in the last run: {row['interventions_last_run']}) | | | | | |")
         results["microseconds_per_event"] = per_event(Path(folder))
     print("\n| sink | microseconds per event |\n|---|---|")
     for name, cost in results["microseconds_per_event"].items():

@@ -138,8 +138,7 @@ class JsonLinesSink:
     def _append(self, event: Event | None) -> None:
         """Write what is due: the event, and around it the chain's own records; None closes the chain."""
         try:
-            with self._exclusive():
-                size = os.fstat(self._descriptor).st_size if self._regular else 0
+            with self._exclusive() as size:
                 torn, after, repair = None, None, b""
                 if self._regular and size != self._end:
                     unfinished, torn, after = self._tail(size)
@@ -189,10 +188,10 @@ class JsonLinesSink:
         return b"".join(lines)
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Hold the file that is at the path now, rotated if it is full, for this process alone."""
+    def _exclusive(self) -> Iterator[int]:
+        """Hold the file that is at the path now, rotated if it is full, for this process alone; gives its size."""
         if _flock is None or not self._regular:
-            yield
+            yield os.fstat(self._descriptor).st_size if self._regular else 0
             return
         while True:
             _flock(self._descriptor, fcntl.LOCK_EX)
@@ -214,7 +213,7 @@ class JsonLinesSink:
             self._descriptor, self._end = self._opened(), -1
             os.close(before)
         try:
-            yield
+            yield held.st_size
         finally:
             _flock(self._descriptor, fcntl.LOCK_UN)
 

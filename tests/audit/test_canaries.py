@@ -159,7 +159,7 @@ def test_errors_and_their_traces_hold_no_canary(model: tuple[Any, Any], tmp_path
         with pytest.raises(DeadEndError) as dead:
             guard.generate(
                 *model,
-                prompts(1),
+                [" ".join(CANARIES)],
                 max_new_tokens=8,
                 prefix_allowed_tokens_fn=lambda *_: allowed,
             )
