@@ -10,10 +10,11 @@ READY := $(VENV)/.ready
 setup: $(READY)
 
 # torch comes first and pinned: resolving it together with the rest would fetch a CUDA build.
-$(READY): pyproject.toml constraints.txt integrations/langchain/pyproject.toml
+$(READY): pyproject.toml constraints.txt $(wildcard integrations/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e 'integrations/langchain[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' \
+		-e 'integrations/langchain[test]' -e 'integrations/llama-index[huggingface]'
 	touch $(READY)
 
 demo: $(READY)
@@ -23,6 +24,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file integrations/llama-index/pyproject.toml
 	$(BIN)/lint-imports
 
 test: lint
@@ -33,7 +35,8 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 bench: $(READY)
-	$(BIN)/python benchmarks/masks.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/nco-guard bench
 
 clean:
 	rm -rf $(VENV)

@@ -4,14 +4,20 @@ A decoding engine hands over arrays of token ids and says nothing about where it
 permuted, finished rows vanish or get pads, prompt lookup and assisted decoding go back and score several
 positions, and the next generation begins with the same objects. So a row's state follows from its ids alone,
 never from row numbers or from how often something was called.
+
+Where the prompts of a batch have policies of their own, each row inherits its parent's.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from nco_guard.errors import GenerationError
 
 __all__ = ["RowTracker", "Tables", "TablesSource"]
 
@@ -58,32 +64,58 @@ class RowTracker:
     token more) cannot be told from a continuation and is taken as one. Call `reset` between generations where
     that can happen.
 
+    Several policies: of R rows for n prompts, row r of a new batch belongs to prompt r * n // R (each prompt's beams
+    or sequences stand together). From then on a row has the policy of the row it continues, wherever it stands. Only
+    where the same ids are known under several policies does its place decide, and then R must be as it was; what
+    cannot be told apart is a `GenerationError`, never a guess.
+
     Only the rows of the last call are known, with the states at all their positions, since every engine call
     extends or cuts those. Cost: one comparison of the ids and one table step per row where rows stay in
     place; where they move, one hash per row. When the tables were replaced, states are replayed from the ids.
 
-    source: where the tables come from; a bound guard.
+    sources: where the tables come from; a bound guard, or one for each prompt. The same one may stand there several
+    times.
     reads_prompt: whether rules that look at the prompt get to see it. Not so for encoder-decoder models, whose rows
     begin with a start token and do not continue what the encoder read.
     """
 
-    def __init__(self, source: TablesSource, *, reads_prompt: bool = True) -> None:
-        self._source = source
-        self._reads_prompt = reads_prompt and source.needs_context
+    def __init__(self, sources: TablesSource | Sequence[TablesSource], *, reads_prompt: bool = True) -> None:
+        given = list(sources) if isinstance(sources, Sequence) else [sources]
+        if not given:
+            raise ValueError("at least one source of tables is needed")
+        distinct = {id(source): source for source in given}
+        places = {key: place for place, key in enumerate(distinct)}
+        self._sources = list(distinct.values())
+        # The policy, a place in `_sources`, of each prompt.
+        self._of_prompt = [places[id(source)] for source in given]
+        self._reads_prompt = [reads_prompt and source.needs_context for source in self._sources]
         self.reset()
 
     def reset(self) -> None:
         """Forget every row: whatever comes next is a prompt."""
-        self._tables: Tables | None = None
+        self._tables: list[Tables] = []
+        # The ids of the last call, `_length` columns of a buffer.
         self._ids: Ids = np.zeros((0, 0), dtype=np.int64)
+        self._length = 0
         self._lengths: Ids = np.zeros(0, dtype=np.int64)
+        self._policies: list[int] = []
         # Column n holds the states after n tokens; columns before a row's prompt length mean nothing.
         self._states: Ids = np.zeros((0, 1), dtype=np.int64)
 
     @property
     def tables(self) -> Any:
-        """The tables that the states of the last `advance` belong to."""
+        """The tables that the states of the last `advance` belong to, where there is one source."""
+        return self._tables[0]
+
+    @property
+    def all_tables(self) -> Sequence[Any]:
+        """The tables that the states of the last `advance` belong to, by policy (see `policies`)."""
         return self._tables
+
+    @property
+    def policies(self) -> Sequence[int]:
+        """The policy of each row of the last `advance`: the number of its source among the distinct ones, in order."""
+        return self._policies
 
     @property
     def prompt_lengths(self) -> Ids:
@@ -93,55 +125,113 @@ class RowTracker:
     def advance(self, ids: Ids) -> Ids:
         """The states of all rows.
 
-        ids: int64 [rows, length], prompts and pads included. Returns int64 [rows].
+        ids: int64 [rows, length], prompts and pads included. Returns int64 [rows]. Errors: `GenerationError` where
+        it cannot be told which policy a row has.
         """
+        return np.array(self.follow(ids), dtype=np.int64)
+
+    def follow(self, ids: Ids) -> list[int]:
+        """`advance`, for those who want the states one by one."""
         rows, length = ids.shape
-        tables = self._source.tables
-        if tables is not self._tables:
-            self._tables = tables
-            self._replay(tables)
-        known = self._ids
-        if known.shape == (rows, length - 1) and np.array_equal(ids[:, :-1], known):
+        tables = [source.tables for source in self._sources]
+        if not self._tables or any(map(operator.is_not, tables, self._tables)):
+            before, self._tables = self._tables, tables
+            self._replay(before)
+        stays = (
+            rows == len(self._ids)
+            and length == self._length + 1
+            and not np.count_nonzero(ids[:, :-1] != self._ids[:, : length - 1])
+        )
+        fresh: list[int] = []
+        if stays:
             self._reserve(length)
+            self._ids[:, length - 1] = ids[:, -1]
         else:
-            self._rearrange(tables, ids)
-        for row, prompt_length in enumerate(self._lengths.tolist()):
-            if prompt_length == length:
-                state = self._begin(tables, ids[row])
-            else:
-                state = int(self._states[row, length - 1])
-                if state >= 0:
-                    state = tables.next(state, int(ids[row, -1]))
-            self._states[row, length] = state
-        self._ids = ids.copy()
-        return self._states[:, length].copy()
+            self._rearrange(ids)
+            fresh = np.flatnonzero(self._lengths == length).tolist()
+        self._length = length
+        states = self._states[:, length - 1].tolist() if len(fresh) < rows else [-1] * rows
+        last = ids[:, -1].tolist() if length else states
+        if len(tables) == 1:
+            step = tables[0].next
+            reached = [
+                step(state, token) if state >= 0 else state for state, token in zip(states, last, strict=True)
+            ]
+        else:
+            steps = [table.next for table in tables]
+            reached = [
+                steps[policy](state, token) if state >= 0 else state
+                for policy, state, token in zip(self._policies, states, last, strict=True)
+            ]
+        for row in fresh:
+            reached[row] = self._begin(self._policies[row], ids[row])
+        self._states[:, length] = reached
+        return reached
 
-    def _begin(self, tables: Tables, prompt: Ids) -> int:
-        if not self._reads_prompt:
+    def _begin(self, policy: int, prompt: Ids) -> int:
+        tables = self._tables[policy]
+        if not self._reads_prompt[policy]:
             return tables.start
-        return tables.start_after(self._source.context_bytes(prompt.tolist()))
+        return tables.start_after(self._sources[policy].context_bytes(prompt.tolist()))
 
-    def _rearrange(self, tables: Tables, ids: Ids) -> None:
+    def _rearrange(self, ids: Ids) -> None:
         """Give each row of `ids` the states of the known row that it continues, or make it a new prompt."""
         rows, length = ids.shape
-        known = self._ids
-        parents = np.full(rows, -1, dtype=np.int64)
-        stem = length - 1
-        if 0 <= stem <= known.shape[1]:
-            stems: dict[bytes, int] = {}
-            for row in range(len(known)):
-                if self._lengths[row] <= stem:
-                    stems.setdefault(known[row, :stem].tobytes(), row)
-            if stems:
-                parents[:] = [stems.get(row[:stem].tobytes(), -1) for row in ids]
-        old_states, old_lengths = self._states, self._lengths
+        parents = self._parents(ids)
+        continued = np.array(parents, dtype=np.int64) >= 0
+        old_states, old_lengths, old_policies = self._states, self._lengths, self._policies
         width = max(length, old_states.shape[1] - 1) + 1
         states = np.full((rows, width), -1, dtype=np.int64)
-        continued = parents >= 0
-        states[continued, : old_states.shape[1]] = old_states[parents[continued]]
-        self._states = states
-        self._lengths = np.full(rows, length, dtype=np.int64)
-        self._lengths[continued] = old_lengths[parents[continued]]
+        kept = [parent for parent in parents if parent >= 0]
+        states[continued, : old_states.shape[1]] = old_states[kept]
+        lengths: Ids = np.full(rows, length, dtype=np.int64)
+        lengths[continued] = old_lengths[kept]
+        policies = [
+            old_policies[parent] if parent >= 0 else self._policy_at(row, rows)
+            for row, parent in enumerate(parents)
+        ]
+        self._states, self._lengths, self._policies = states, lengths, policies
+        self._ids = np.empty((rows, width - 1), dtype=np.int64)
+        self._ids[:, :length] = ids
+
+    def _parents(self, ids: Ids) -> list[int]:
+        """For each row of `ids` the known row that it continues, or -1."""
+        rows, length = ids.shape
+        stem = length - 1
+        # Rows with the same beginning: the first of each policy.
+        stems: dict[bytes, dict[int, int]] = {}
+        if 0 <= stem <= self._length:
+            for row in np.flatnonzero(self._lengths <= stem).tolist():
+                alike = stems.setdefault(self._ids[row, :stem].tobytes(), {})
+                alike.setdefault(self._policies[row], row)
+        if not stems:
+            return [-1] * rows
+        parents: list[int] = []
+        for row in range(rows):
+            alike = stems.get(ids[row, :stem].tobytes(), {})
+            if len(alike) > 1:
+                policy = self._policy_at(row, rows) if rows == len(self._ids) else -1
+                if policy not in alike:
+                    raise GenerationError(
+                        f"row {row}: its ids are those of texts under several guards, and its place does not tell "
+                        f"which of them it continues"
+                    )
+                parents.append(alike[policy])
+            else:
+                parents.extend(alike.values() or (-1,))
+        return parents
+
+    def _policy_at(self, row: int, rows: int) -> int:
+        """The policy of a row by its place in a batch."""
+        if len(self._sources) == 1:
+            return 0
+        prompts = len(self._of_prompt)
+        if rows % prompts:
+            raise GenerationError(
+                f"{rows} rows cannot belong to {prompts} prompts with a guard each: every prompt needs as many rows "
+                f"as the others"
+            )
+        return self._of_prompt[row * prompts // rows]
 
     def _reserve(self, length: int) -> None:
         states = self._states
@@ -149,11 +239,19 @@ class RowTracker:
             grown = np.full((len(states), max(2 * states.shape[1], length + 32)), -1, dtype=np.int64)
             grown[:, : states.shape[1]] = states
             self._states = grown
+        if length > self._ids.shape[1]:
+            ids: Ids = np.empty((len(states), self._states.shape[1] - 1), dtype=np.int64)
+            ids[:, : self._length] = self._ids[:, : self._length]
+            self._ids = ids
 
-    def _replay(self, tables: Tables) -> None:
-        """Recompute all states of the known rows; those of other tables mean nothing."""
-        for row, (ids, prompt) in enumerate(zip(self._ids, self._lengths.tolist(), strict=True)):
-            state = self._begin(tables, ids[:prompt])
+    def _replay(self, before: Sequence[Tables]) -> None:
+        """Recompute the states of known rows whose tables were replaced; those of other tables mean nothing."""
+        known = zip(self._policies, self._ids[:, : self._length], self._lengths.tolist(), strict=True)
+        for row, (policy, ids, prompt) in enumerate(known):
+            tables = self._tables[policy]
+            if tables is before[policy]:
+                continue
+            state = self._begin(policy, ids[:prompt])
             self._states[row, prompt] = state
             for position, token in enumerate(ids[prompt:].tolist(), start=prompt):
                 if state >= 0:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from nco_guard.automata import (
     CHECKSUMS,
     AlternatingMachine,
     Automaton,
+    CharMachine,
     ChecksumMachine,
     ClassAutomaton,
     FoldedAhoCorasick,
@@ -41,6 +42,8 @@ from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.automata.search import Searcher
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
+from nco_guard.policy.models import canonical_json
+from nco_guard.store import Store, digest, made_by
 
 __all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy"]
 
@@ -62,7 +65,8 @@ class Constraint:
     `penalty`: infinity for a hard constraint, lambda for a soft one, 0 for one that is only monitored.
     `reads_prompt`: it starts in the state that the prompt leads to.
     `rules_at(state)`: the rules whose match a step into `state` completes; `rules_at_end(state)`: the same for the end
-    of the text there. `source`: what it was made of; equal for constraints that do the same (see `constraints`).
+    of the text there. `source`: what it was made of; equal for constraints that do the same (see `constraints`). `key`:
+    the same as a digest, for a store; empty where nothing is to be kept.
     """
 
     rule_ids: tuple[str, ...]
@@ -72,6 +76,7 @@ class Constraint:
     reads_prompt: bool = False
     rules_at: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
     rules_at_end: Callable[[int], tuple[str, ...]] | None = field(default=None, compare=False)
+    key: str = field(default="", compare=False, repr=False)
     source: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -85,24 +90,35 @@ class CompiledRule:
 
     `node` is its pattern, `stop_node` the earlier point from which it blocks, if it names one; both None for a
     ready-made automaton. Both are about the text as `fold` folds it. For lists of strings that are looked for as they
-    are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. `letters`: the
-    class of each ASCII character, of those that the pattern tells apart; empty for strings. `lock` is to be held while
-    `searcher` or `stepper` is used: their states are found lazily.
+    are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. So it is for
+    rules of which the store says that they were checked. `letters`: the class of each ASCII character, of those that
+    the pattern tells apart; empty for strings. `lock` is to be held while `searcher` or `stepper` is used: their states
+    are found lazily.
     """
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, store: Store | None = None) -> None:
         self.rule = rule
         self.id = rule.id
+        self.store = store
         self.lock = threading.RLock()
-        self._node: syntax.Node | None = None
-        self.stop_node: syntax.Node | None = None
         self.letters: tuple[int, ...] = ()
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
-        if not self._as_written:
-            self._node = self._read()
-        if isinstance(rule, RegexRule) and rule.stop_at is not None:
-            self.stop_node = self._parse(rule.stop_at, self._flags, "stop_at")
+        if self._as_written:
+            return
+        checked = store.load("rule", self.key) if store is not None else None
+        if checked is not None:
+            self.letters = tuple(checked["letters"].tolist())
+            return
+        # The order decides which fault is named first.
+        _ = self.node, self.stop_node
         self._check()
+        if store is not None:
+            store.save("rule", self.key, {"letters": np.array(self.letters, np.int32)})
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the rule, of the code that compiles it and of the versions that it depends on, for a store."""
+        return digest(made_by(), canonical_json(self.rule.model_dump(mode="json")))
 
     @property
     def _as_written(self) -> bool:
@@ -112,14 +128,17 @@ class CompiledRule:
     def _flags(self) -> int:
         return re.IGNORECASE if self.rule.case == "fold" else 0
 
-    @property
+    @cached_property
+    def stop_node(self) -> syntax.Node | None:
+        """The pattern of the stop point."""
+        rule = self.rule
+        if not isinstance(rule, RegexRule) or rule.stop_at is None:
+            return None
+        return self._parse(rule.stop_at, self._flags, "stop_at")
+
+    @cached_property
     def node(self) -> syntax.Node | None:
         """The rule's pattern."""
-        if self._node is None and self._as_written:
-            self._node = self._read()
-        return self._node
-
-    def _read(self) -> syntax.Node | None:
         rule = self.rule
         if isinstance(rule, StringRule):
             node = syntax.alternation(
@@ -179,7 +198,7 @@ class CompiledRule:
 
     def _check(self) -> None:
         if isinstance(self.rule, StringRule):
-            return
+            return  # reading it was the check
         with self._naming():
             machine = self._searching(every_end=False)
             self.letters = tuple(machine.classes.of(np.arange(0x80, dtype=np.uint32)).tolist())
@@ -255,8 +274,16 @@ class CompiledRule:
         if not isinstance(rule, StringRule) or not self._as_written:
             return None
         kind = StringKind(rule.context == "prompt", rule.case == "fold", rule.whole_word)
-        even = folds_evenly(rule.strings, caseless=kind.caseless, whole_word=kind.whole_word)
-        return StringList(rule.id, kind, rule.strings) if even else None
+        return StringList(rule.id, kind, rule.strings) if self._folds_evenly(rule.strings, kind) else None
+
+    def _folds_evenly(self, strings: tuple[str, ...], kind: StringKind) -> bool:
+        kept = self.store.load("rule", self.key) if self.store is not None else None
+        if kept is not None:
+            return bool(kept["even"][0])
+        even = folds_evenly(strings, caseless=kind.caseless, whole_word=kind.whole_word)
+        if self.store is not None:
+            self.store.save("rule", self.key, {"even": np.array([even])})
+        return even
 
     @cached_property
     def strings(self) -> StringGroup | None:
@@ -275,6 +302,7 @@ class CompiledPolicy:
     policy: Policy
     rules: tuple[CompiledRule, ...]
     groups: tuple[StringGroup, ...]
+    store: Store | None = None
 
     @property
     def digest(self) -> str:
@@ -295,8 +323,8 @@ class CompiledPolicy:
         for rule in policy.rules:
             before = known.get(rule.id)
             same = before is not None and (before.rule is rule or before.rule == rule)
-            rules.append(before if before is not None and same else CompiledRule(rule))
-        return CompiledPolicy(policy, tuple(rules), regrouped(_lists(rules), self.groups))
+            rules.append(before if before is not None and same else CompiledRule(rule, self.store))
+        return CompiledPolicy(policy, tuple(rules), regrouped(_lists(rules), self.groups), self.store)
 
     def with_rules(self, *rules: Rule) -> CompiledPolicy:
         """The same policy with more rules at its end. See `revised`."""
@@ -333,7 +361,8 @@ class CompiledPolicy:
         """What each constraint is made of, which tells whether one can be reused, and how to make it."""
         # Rewriting neither makes nor breaks characters.
         marks = rewriting.marks if rewriting else b""
-        yield (UTF8_RULE,), lambda: Constraint((UTF8_RULE,), Utf8Automaton(marks))
+        key = digest(made_by(), UTF8_RULE, marks) if self.store is not None else ""
+        yield (UTF8_RULE,), lambda: Constraint((UTF8_RULE,), Utf8Automaton(marks), key=key)
         for source, build in self._plain_sources():
             yield source, build if rewriting is None else partial(_rewritten, build, rewriting)
 
@@ -347,7 +376,7 @@ class CompiledPolicy:
         for crowd in crowds:
             yield (crowd,), partial(_crowd_constraint, crowd)
         for group in self.groups:
-            yield (group,), partial(_group_constraint, group)
+            yield (group,), partial(_group_constraint, group, self.store)
 
 
 def _stops(compiled: CompiledRule) -> tuple[bool, ...]:
@@ -355,7 +384,8 @@ def _stops(compiled: CompiledRule) -> tuple[bool, ...]:
     # A match that is complete within the prompt may go on in the output, so every end counts; and a prompt may
     # hold the stop point already, so the whole pattern is watched too.
     rule = compiled.rule
-    twice = compiled.stop_node is not None and rule.mode == "hard" and rule.context == "prompt"
+    stops = isinstance(rule, RegexRule) and rule.stop_at is not None
+    twice = stops and rule.mode == "hard" and rule.context == "prompt"
     return (True, False) if twice else (True,)
 
 
@@ -367,11 +397,40 @@ def _own_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
         automaton = strings.automaton()
     else:
         every_end = not hard or rule.context == "prompt"
-        machine = compiled.machine(every_end=every_end, stop=stop)
-        automaton = ClassAutomaton(machine, absorbing=hard, rule_id=rule.id)
+        automaton = _searching_automaton(compiled, every_end=every_end, stop=stop)
     monitor = rule.mode == "monitor"
     penalty = 0.0 if monitor else rule.penalty
-    return Constraint((rule.id,), automaton, penalty, monitor=monitor, reads_prompt=rule.context == "prompt")
+    key = digest(compiled.key, stop) if compiled.store is not None else ""
+    return Constraint(
+        (rule.id,), automaton, penalty, monitor=monitor, reads_prompt=rule.context == "prompt", key=key
+    )
+
+
+def _searching_automaton(compiled: CompiledRule, *, every_end: bool, stop: bool) -> ClassAutomaton:
+    """The automaton of a pattern."""
+    make = partial(compiled.machine, every_end=every_end, stop=stop)
+    key = digest(compiled.key, stop) if compiled.store is not None else ""
+    hard = compiled.rule.mode == "hard"
+    return _kept_automaton(make, key, compiled.store, absorbing=hard, rule_id=compiled.id)
+
+
+def _kept_automaton(
+    make: Callable[[], CharMachine],
+    key: str,
+    store: Store | None,
+    *,
+    absorbing: bool,
+    rule_id: str | None = None,
+) -> ClassAutomaton:
+    """The automaton of a machine, which is made when it is needed, if the store knows which bytes it tells apart."""
+    if store is None:
+        return ClassAutomaton(make(), absorbing=absorbing, rule_id=rule_id)
+    kept = store.load("bytes", key)
+    classes = None if kept is None else kept["classes"]
+    automaton = ClassAutomaton(make, absorbing=absorbing, rule_id=rule_id, byte_classes=classes)
+    if classes is None:
+        store.save("bytes", key, {"classes": automaton.byte_classes})
+    return automaton
 
 
 def _crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
@@ -382,7 +441,7 @@ def _crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
         if compiled.rule.mode == "hard"
         and compiled.rule.context == "output"
         and 0 < len(set(compiled.letters)) <= _CROWD_LETTERS
-        and (compiled.stop_node or compiled.node) is not None
+        and isinstance(compiled.rule, RegexRule)
     ]
     crowds: list[tuple[tuple[int, ...], list[CompiledRule]]] = []
     for compiled in fit if len(fit) >= _CROWD else ():
@@ -401,9 +460,15 @@ def _crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
 
 
 def _crowd_constraint(crowd: tuple[CompiledRule, ...]) -> Constraint:
-    product = ProductMachine([compiled.machine(every_end=False, stop=True) for compiled in crowd])
-    product.explore(_EXPLORED_STATES)
-    automaton = ClassAutomaton(product, absorbing=True)
+    @cache
+    def product() -> ProductMachine:
+        made = ProductMachine([compiled.machine(every_end=False, stop=True) for compiled in crowd])
+        made.explore(_EXPLORED_STATES)
+        return made
+
+    store = crowd[0].store
+    key = digest("crowd", *(compiled.key for compiled in crowd)) if store is not None else ""
+    automaton = _kept_automaton(product, key, store, absorbing=True)
     ids = tuple(compiled.id for compiled in crowd)
 
     def named(state: int, which: Callable[[int], list[int]]) -> tuple[str, ...]:
@@ -413,12 +478,14 @@ def _crowd_constraint(crowd: tuple[CompiledRule, ...]) -> Constraint:
     return Constraint(
         ids,
         automaton,
-        rules_at=lambda state: named(state, product.completed_by),
-        rules_at_end=lambda state: named(state, product.pending_in),
+        rules_at=lambda state: named(state, product().completed_by),
+        rules_at_end=lambda state: named(state, product().pending_in),
+        key=key,
     )
 
 
-def _group_constraint(group: StringGroup) -> Constraint:
+def _group_constraint(group: StringGroup, store: Store | None) -> Constraint:
+    key = _kept_group(group, store) if store is not None else ""
     automaton = group.automaton()
     at_end = automaton.patterns_ending_with_text if isinstance(automaton, FoldedAhoCorasick) else None
     return Constraint(
@@ -427,7 +494,23 @@ def _group_constraint(group: StringGroup) -> Constraint:
         reads_prompt=group.kind.reads_prompt,
         rules_at=lambda state: group.names(automaton.patterns_ending(state)),
         rules_at_end=None if at_end is None else lambda state: group.names(at_end(state)),
+        key=key,
     )
+
+
+def _kept_group(group: StringGroup, store: Store) -> str:
+    """See to it that the automaton of a group of strings is built, or loaded; its key."""
+    strings = "\0".join(string for piece in group.pieces for string in piece.strings)
+    lengths = np.array([len(string) for piece in group.pieces for string in piece.strings], np.int64)
+    kind = (*group.kind, group.names_hits)
+    key = digest(made_by(), strings.encode("utf-8", "surrogatepass"), lengths.tobytes(), repr(kind))
+    if not group.built:
+        kept = store.load("strings", key)
+        if kept is None:
+            store.save("strings", key, group.automaton().to_arrays())
+        else:
+            group.take(kept)
+    return key
 
 
 def _lists(rules: Iterable[CompiledRule]) -> Iterator[StringList]:
@@ -443,7 +526,7 @@ def _rewritten(build: Callable[[], Constraint], rewriting: Rewriting) -> Constra
     inner, everything = constraint.rules_at, constraint.rule_ids
     inner_end = constraint.rules_at_end
     if inner is None:
-        return replace(constraint, automaton=automaton)
+        return replace(constraint, automaton=automaton, key="")
 
     def named(states: Iterable[int]) -> tuple[str, ...]:
         # None: no match is complete yet, but none can be avoided any more.
@@ -457,17 +540,18 @@ def _rewritten(build: Callable[[], Constraint], rewriting: Rewriting) -> Constra
     return replace(
         constraint,
         automaton=automaton,
+        key="",
         rules_at=lambda state: named(automaton.inner_hits(state)),
         rules_at_end=named_at_end,
     )
 
 
-def compile_policy(policy: Policy) -> CompiledPolicy:
-    """Read and check every rule.
+def compile_policy(policy: Policy, *, store: Store | None = None) -> CompiledPolicy:
+    """Read and check every rule. `store`: where it is kept which rules were checked, and the automata of strings.
 
     Errors: `PatternError` for a construct that cannot be enforced or a pattern that matches the empty text,
     `PolicyError` for a stop point that a match can get past, `StateLimitError` for a rule whose automaton is too
     large; each names the rule.
     """
-    rules = tuple(CompiledRule(rule) for rule in policy.rules)
-    return CompiledPolicy(policy, rules, regrouped(_lists(rules), ()))
+    rules = tuple(CompiledRule(rule, store) for rule in policy.rules)
+    return CompiledPolicy(policy, rules, regrouped(_lists(rules), ()), store)

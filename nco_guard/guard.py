@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from nco_guard.audit import DecodeView, History, PolicyLog, RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
-from nco_guard.policy import Policy
+from nco_guard.policy import Policy, Rule
 from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import read_vocabulary
+from nco_guard.store import Store
+from nco_guard.tokens import shared_vocabulary, state_of
 from nco_guard.verify import Report, verify
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard"]
 
-_CLEANUP_SETTINGS = (
-    "clean_up_tokenization_spaces",
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-)
+_Key = tuple[Any, ...]
+Cache = bool | str | os.PathLike[str] | None
 
 
 class Guard:
@@ -39,29 +38,43 @@ class Guard:
     `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text. With a
     `correlation_key` (16 bytes or more) findings in them hold a keyed hash of what matched.
 
+    `cache`: where what is worked out is kept on disk for the next process: True for the platform's cache folder, a path
+    for another, False for nowhere. None, the default: what the environment variable `NCO_GUARD_CACHE` says (`1` or a
+    path), else nowhere. Results are the same with and without.
+
     Errors: `PolicyError` and its kin, naming rule and field.
     """
 
     def __init__(
-        self, policy: Policy, *, audit: Sink | None = None, correlation_key: bytes | None = None
+        self,
+        policy: Policy,
+        *,
+        audit: Sink | None = None,
+        cache: Cache = None,
+        correlation_key: bytes | None = None,
     ) -> None:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
-        self._compiled = compile_policy(policy)
+        self._store = Store.chosen(cache)
+        self._compiled = compile_policy(policy, store=self._store)
         self._audit, self._correlation_key = audit, correlation_key
         self._log = PolicyLog(policy, audit, History(), correlation_key)
-        self._bound: dict[tuple[Any, ...], BoundGuard] = {}
+        self._bound: dict[_Key, BoundGuard] = {}
+        # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
+        self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, audit: Sink | None = None) -> Guard:
+    def from_file(
+        cls, path: str | os.PathLike[str], *, audit: Sink | None = None, cache: Cache = None
+    ) -> Guard:
         """A guard from a YAML or JSON policy file."""
-        return cls(Policy.from_file(path), audit=audit)
+        return cls(Policy.from_file(path), audit=audit, cache=cache)
 
     @classmethod
-    def from_presets(cls, *names: str, audit: Sink | None = None) -> Guard:
+    def from_presets(cls, *names: str, audit: Sink | None = None, cache: Cache = None) -> Guard:
         """A guard from presets with their default options, e.g. `Guard.from_presets("pii", "ldnoobw")`."""
-        return cls(Policy.from_presets(*names), audit=audit)
+        return cls(Policy.from_presets(*names), audit=audit, cache=cache)
 
     @property
     def policy(self) -> Policy:
@@ -69,8 +82,27 @@ class Guard:
         return self._compiled.policy
 
     def with_policy(self, policy: Policy) -> Guard:
-        """A guard for another policy, with the same audit sink."""
-        return Guard(policy, audit=self._audit, correlation_key=self._correlation_key)
+        """A guard for another policy, with the same audit sink, history and cache; this one stays as it is.
+
+        Rules that both policies have are not compiled again, and what was found about them under any tokenizer is
+        shared: a policy a request costs what is new in it. Errors: as `Guard`.
+        """
+        guard = Guard.__new__(type(self))
+        guard.__dict__.update(self.__dict__)
+        guard._compiled = self._compiled.revised(policy)
+        guard._log = PolicyLog(policy, self._audit, self.history, self._correlation_key)
+        guard._bound, guard._lock = {}, threading.Lock()
+        with self._lock:
+            guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
+        return guard
+
+    def with_rules(self, *rules: Rule) -> Guard:
+        """A guard with more rules; see `with_policy`. Errors: `PolicyError` for an id that it has already."""
+        return self.with_policy(self.policy.with_rules(*rules))
+
+    def without(self, *rule_ids: str) -> Guard:
+        """A guard without some rules; see `with_policy`. Errors: `PolicyError` for an id that it does not have."""
+        return self.with_policy(self.policy.without(*rule_ids))
 
     @property
     def audit(self) -> Sink | None:
@@ -103,28 +135,32 @@ class Guard:
         `skip_special_tokens`: how the text will be decoded. `eos_token_ids`: further ids that end the text, e.g. those
         of the model's generation configuration.
 
-        Cost: reading the vocabulary once per tokenizer, then some milliseconds per rule. Errors: `TokenizerError`.
+        Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
+        `TokenizerError`.
         """
         eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
-        # Tokens can be added to a tokenizer after it was bound; its length shows that.
-        size = (
-            len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", int)()
-        )
-        # So can what decode() does to a finished text be switched.
-        cleanup = tuple(bool(getattr(tokenizer, name, False)) for name in _CLEANUP_SETTINGS)
-        key = (id(tokenizer), size, cleanup, vocab_width, skip_special_tokens, eos)
+        # Tokens can be added to a tokenizer after it was bound, and its settings switched.
+        key = (id(tokenizer), state_of(tokenizer), vocab_width, skip_special_tokens, eos)
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:
-                vocabulary = read_vocabulary(
-                    tokenizer,
-                    vocab_width=vocab_width,
-                    skip_special_tokens=skip_special_tokens,
-                    eos_token_ids=eos,
-                )
-                bound = self._bound[key] = BoundGuard(self._compiled, vocabulary)
+                owner, relative = self._relatives.get(key, (None, None))
+                if relative is not None and owner is not None and owner() is tokenizer:
+                    bound = relative.revised(self._compiled)
+                else:
+                    vocabulary = shared_vocabulary(
+                        tokenizer,
+                        vocab_width=vocab_width,
+                        skip_special_tokens=skip_special_tokens,
+                        eos_token_ids=eos,
+                        store=self._store,
+                    )
+                    bound = BoundGuard(self._compiled, vocabulary, store=self._store)
+                self._bound[key] = bound
+                self._relatives[key] = (weakref.ref(tokenizer), bound)
                 # An id may be used again once its object is gone.
                 weakref.finalize(tokenizer, self._bound.pop, key, None)
+                weakref.finalize(tokenizer, self._relatives.pop, key, None)
         return bound
 
     def verify(self, text: str, *, context: str = "") -> Report:
@@ -168,18 +204,24 @@ class Guard:
         """A processor for `model.generate(..., logits_processor=[...])`.
 
         It cannot know how generation will be cut short: pass `max_new_tokens` or `max_length` as given to `generate`,
-        or use `Guard.generate`, which takes care of every end. Other options: those of `bind` and of
+        or use `Guard.generate`, which takes care of every end. `guards`: one for each prompt of a batch, in place of
+        this one; None there stands for this one. Other options: those of `bind` and of
         `engines.hf.GuardLogitsProcessor`.
         """
         binding = {
             k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options
         }
-        bound = self.bind(tokenizer, **binding)
+        guards: Sequence[Guard | None] | None = options.pop("guards", None)
+        chosen = [self] if guards is None else [self if each is None else each for each in guards]
+        bound = [guard.bind(tokenizer, **binding) for guard in chosen]
         processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
         return processor
 
     def generate(self, model: Any, tokenizer: Any, prompts: Any, **options: Any) -> hf.GenerationResult:
-        """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`."""
+        """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`.
+
+        `guards=[other, None, ...]`: a guard for each prompt in place of this one (None: this one).
+        """
         result: hf.GenerationResult = _hf().generate(self, model, tokenizer, prompts, **options)
         return result
 
@@ -205,9 +247,20 @@ class Guard:
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
         return guarded
 
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder:
-        """A recorder for one run of an engine, its start recorded."""
+    def recorder(
+        self,
+        bound: BoundGuard,
+        sequences: int,
+        model_id: str | None = None,
+        *,
+        parent_id: str | None = None,
+    ) -> RunRecorder:
+        """A recorder for one run of an engine, its start recorded.
+
+        `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
+        """
         return self._log.run(
+            parent_id=parent_id,
             sequences=sequences,
             tokenizer_digest=bound.vocabulary.digest,
             vocabulary_size=bound.vocabulary.width,

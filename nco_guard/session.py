@@ -6,8 +6,10 @@ generate in batches use `BoundGuard.tables` directly (see `batch`).
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import CompiledPolicy
-from nco_guard.errors import ForbiddenTokenError, GenerationError, PolicyError
+from nco_guard.errors import ForbiddenTokenError, GenerationError, PolicyError, TokenizerError
 from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.policy import Policy
-from nco_guard.tokens import PrefixTree, Vocabulary
+from nco_guard.store import Store
+from nco_guard.tokens import Vocabulary, shared_tree
 
 __all__ = ["BoundGuard", "Session"]
+
+
+_GROWTH = 0.1  # of an automaton since it was kept, for which it is kept again when the interpreter ends
+_to_save_at_exit: weakref.WeakSet[BoundGuard] = weakref.WeakSet()
+
+
+@atexit.register
+def _save_at_exit() -> None:
+    for bound in list(_to_save_at_exit):
+        bound._tables.save(_GROWTH)
 
 
 class BoundGuard:
@@ -29,23 +42,36 @@ class BoundGuard:
     Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
     meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens.
     `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
+
+    `store`: where what was worked out is kept for other processes: now, when `save` is called, and when the interpreter
+    ends if much has been found since; never within a step.
     """
 
     def __init__(
-        self, compiled: CompiledPolicy, vocabulary: Vocabulary, *, memory_limit: int = 512 << 20
+        self,
+        compiled: CompiledPolicy,
+        vocabulary: Vocabulary,
+        *,
+        memory_limit: int = 512 << 20,
+        store: Store | None = None,
+        like: BoundGuard | None = None,
     ) -> None:
+        """`like`: a guard over the same vocabulary. What it has found about rules that are also these is shared."""
         started = time.perf_counter()
         self._compiled = compiled
         self.vocabulary = vocabulary
         self._memory_limit = memory_limit
-        outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
-        self._tree = PrefixTree(vocabulary.tokens, [i for i in range(vocabulary.width) if i not in outside])
+        self._store = store
+        self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
-        self._tables = self._fresh()
+        self._tables = self._first_tables() if like is None else self._joined_to(like.tables)
         self._tables_seconds = time.perf_counter() - started
+        if store is not None:
+            self._tables.save()
+            _to_save_at_exit.add(self)
 
     def __repr__(self) -> str:
         return f"BoundGuard(policy={self.policy.name!r}, vocabulary={self.vocabulary!r})"
@@ -60,15 +86,47 @@ class BoundGuard:
                 return token
         raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
 
-    def _fresh(self, like: JointTables | None = None) -> JointTables:
-        if like is not None and 2 * like.base_nbytes > self._memory_limit:
+    def _first_tables(self) -> JointTables:
+        tables = self._fresh(store=self._store)
+        # What was kept must leave room for what is still to come.
+        return self._fresh() if self._store is not None and self._large(tables) else tables
+
+    def _joined_to(self, known: JointTables) -> JointTables:
+        constraints = self._compiled.constraints(self.vocabulary.rewriting, reuse=known.constraints)
+        limit = self._memory_limit
+        return JointTables(constraints, self.vocabulary, self._tree, memory_limit=limit, like=known)
+
+    def revised(self, compiled: CompiledPolicy) -> BoundGuard:
+        """The same vocabulary under a policy that was revised from this one's (`CompiledPolicy.revised`).
+
+        Cost: that of what is new in the policy. This guard stays as it is.
+        """
+        return BoundGuard(
+            compiled, self.vocabulary, memory_limit=self._memory_limit, store=self._store, like=self
+        )
+
+    def _large(self, tables: JointTables) -> bool:
+        return 2 * tables.base_nbytes > self._memory_limit
+
+    def _fresh(self, like: JointTables | None = None, store: Store | None = None) -> JointTables:
+        if like is not None and self._large(like):
             like = None  # what could be shared is most of it: begin anew, automata included
         constraints = (
             self._compiled.constraints(self.vocabulary.rewriting) if like is None else like.constraints
         )
         return JointTables(
-            constraints, self.vocabulary, self._tree, memory_limit=self._memory_limit, like=like, forget=True
+            constraints,
+            self.vocabulary,
+            self._tree,
+            memory_limit=self._memory_limit,
+            like=like,
+            forget=True,
+            store=store,
         )
+
+    def save(self) -> None:
+        """Keep in the store, if there is one, what texts have led to since. Cost: some milliseconds at most."""
+        self._tables.save()
 
     @property
     def policy(self) -> Policy:
@@ -213,6 +271,21 @@ class Session:
     def text(self) -> str:
         """The text so far, as the tokenizer decodes it; an unfinished character at its end shows as U+FFFD."""
         return self._bound.vocabulary.text_of(self._ids)
+
+    def under(self, bound: BoundGuard) -> Session:
+        """The same text under another guard, e.g. one with a rule more; this session stays as it is.
+
+        Cost: a step a token. Errors: `ForbiddenTokenError` if the text breaks that guard's policy already,
+        `TokenizerError` if it is bound to another vocabulary.
+        """
+        if bound.vocabulary.digest != self._bound.vocabulary.digest:
+            raise TokenizerError(
+                "the other guard is bound to another vocabulary; bind it to the same tokenizer"
+            )
+        copy = Session(bound, self._context)
+        for token in self._ids:
+            copy.advance(token)
+        return copy
 
     def fork(self) -> Session:
         """An independent copy."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nco_guard.batch import RowTracker
+from nco_guard.errors import GenerationError
 
 VIOLATED, ENDED = -1, -2
 END = 99
@@ -185,3 +186,113 @@ def test_any_sequence_of_moves_equals_replay(seed: int) -> None:
             bad = any(pair == (5, 7) for pair in itertools.pairwise(text))
             expected.append(VIOLATED if bad else text)
         assert follow(tracker, rows) == expected
+
+
+# -- a policy for each prompt ----------------------------------------------------------------------------------
+
+
+class Tagged(Dictionary):
+    """Tables of one policy: texts begin with its name, and its own token after 5 is forbidden."""
+
+    def __init__(self, name: str, bad: int) -> None:
+        super().__init__()
+        self.texts, self.numbers = [(name,)], {(name,): 0}
+        self.bad = bad
+
+    def next(self, state: int, token: int) -> int:
+        text = self.texts[state]
+        if token == END:
+            return ENDED
+        return VIOLATED if token == self.bad and text[-1] == 5 else self._number((*text, token))
+
+
+class TaggedSource(Source):
+    def __init__(self, name: str, bad: int = 7) -> None:
+        self.tables = Tagged(name, bad)
+
+
+def follow_each(tracker: RowTracker, ids: list[list[int]]) -> list[Any]:
+    states = tracker.advance(np.array(ids, dtype=np.int64)).tolist()
+    return [
+        tracker.all_tables[policy].texts[state] if state >= 0 else state
+        for policy, state in zip(tracker.policies, states, strict=True)
+    ]
+
+
+def test_each_prompt_begins_in_its_own_policy_with_all_its_rows() -> None:
+    a, b = TaggedSource("a"), TaggedSource("b")
+    tracker = RowTracker([a, b, a])
+    rows = [[1], [1], [2], [2], [3], [3]]
+    assert follow_each(tracker, rows) == [("a",), ("a",), ("b",), ("b",), ("a",), ("a",)]
+    assert list(tracker.policies) == [0, 0, 1, 1, 0, 0], "the same source is one policy"
+
+
+def test_rows_of_equal_ids_keep_their_own_policies() -> None:
+    tracker = RowTracker([TaggedSource("a", 6), TaggedSource("b", 7)])
+    follow_each(tracker, [[1], [1]])
+    assert follow_each(tracker, [[1, 5], [1, 5]]) == [("a", 5), ("b", 5)]
+    assert follow_each(tracker, [[1, 5, 7], [1, 5, 7]]) == [("a", 5, 7), VIOLATED]
+    assert follow_each(tracker, [[1, 5, 6], [1, 5, 6]]) == [VIOLATED, ("b", 5, 6)], "gone back"
+
+
+def test_rows_of_equal_ids_that_move_within_their_prompts() -> None:
+    tracker = RowTracker([TaggedSource("a", 6), TaggedSource("b", 7)])
+    follow_each(tracker, [[1], [1], [1], [1]])
+    follow_each(tracker, [[1, 5], [1, 8], [1, 8], [1, 5]])
+    moved = [[1, 8, 9], [1, 5, 6], [1, 5, 6], [1, 5, 7]]
+    assert follow_each(tracker, moved) == [("a", 8, 9), VIOLATED, ("b", 5, 6), VIOLATED]
+
+
+def test_rows_that_leave_their_place_take_their_policy_along() -> None:
+    tracker = RowTracker([TaggedSource("a"), TaggedSource("b"), TaggedSource("c")])
+    follow_each(tracker, [[1], [2], [3]])
+    assert follow_each(tracker, [[3, 30], [2, 20]]) == [("c", 30), ("b", 20)]
+    assert follow_each(tracker, [[2, 20, 21]]) == [("b", 20, 21)]
+
+
+def test_what_cannot_be_told_apart_is_an_error_and_no_guess() -> None:
+    tracker = RowTracker([TaggedSource("a"), TaggedSource("b")])
+    follow_each(tracker, [[1], [1]])
+    with pytest.raises(GenerationError, match=r"row 0.*several guards"):
+        follow_each(tracker, [[1, 5]])
+    with pytest.raises(GenerationError, match=r"3 rows .* 2 prompts"):
+        follow_each(RowTracker([TaggedSource("a"), TaggedSource("b")]), [[1], [2], [3]])
+
+
+def test_only_the_policy_whose_tables_were_replaced_is_replayed() -> None:
+    a, b = TaggedSource("a"), TaggedSource("b")
+    tracker = RowTracker([a, b])
+    follow_each(tracker, [[1], [1]])
+    follow_each(tracker, [[1, 5], [1, 5]])
+    b.tables = Tagged("new b", 6)
+    steps = a.tables.numbers.copy()
+    assert follow_each(tracker, [[1, 5, 6], [1, 5, 6]]) == [("a", 5, 6), VIOLATED]
+    assert set(a.tables.numbers) - set(steps) == {("a", 5, 6)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_moves_of_beams_under_several_policies_equal_replay(seed: int) -> None:
+    """Prompts, some of them equal, with beams of their own that are permuted, copied and cut."""
+    source = random.Random(seed)
+    bad = [6, 7, 8]
+    sources = [TaggedSource(name, token) for name, token in zip("abc", bad, strict=True)]
+    of_prompt = [source.randrange(3) for _ in range(4)]
+    tracker = RowTracker([sources[policy] for policy in of_prompt])
+    beams = source.randint(1, 4)
+    rows = [[100 + source.randrange(2), 0] for _ in range(4) for _ in range(beams)]
+    for prompt in range(4):
+        rows[prompt * beams : (prompt + 1) * beams] = [rows[prompt * beams]] * beams
+    follow_each(tracker, rows)
+    for _ in range(60):
+        length = max(2, len(rows[0]) - source.choice([0, 0, 0, 1, 3]))
+        rows = [
+            [*parent[:length], source.choice([5, 6, 7, 8])]
+            for prompt in range(4)
+            for parent in source.choices(rows[prompt * beams : (prompt + 1) * beams], k=beams)
+        ]
+        expected: list[Any] = []
+        for number, row in enumerate(rows):
+            policy, text = of_prompt[number // beams], tuple(row[2:])
+            violated = (5, bad[policy]) in itertools.pairwise(text)
+            expected.append(VIOLATED if violated else ("abc"[policy], *text))
+        assert follow_each(tracker, rows) == expected

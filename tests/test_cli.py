@@ -372,3 +372,24 @@ class TestOutput:
 
     def test_control_characters_of_a_model_do_not_reach_the_terminal(self) -> None:
         assert printable("a\x1b[2Jb\nc\u202e") == "a\\x1b[2Jb\nc\\u202e"
+
+
+def test_cache_shows_what_is_kept_and_clears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nco_guard import Guard, Policy
+
+    folder = tmp_path / "kept"
+    monkeypatch.setenv("NCO_GUARD_CACHE", str(folder))
+    empty = call("cache", "--json")
+    assert empty.exit_code == 0
+    assert json.loads(empty.stdout)["kinds"] == {}
+    Guard(Policy.from_yaml(POLICY))
+    shown = json.loads(call("cache", "--json").stdout)
+    assert shown["folder"] == str(folder)
+    assert shown["kinds"]["rule"]["entries"] == 2
+    assert "rules that were checked" in call("cache", "--folder", folder).stdout
+    assert "removed 2 entries" in call("cache", "--clear").stdout
+    assert json.loads(call("cache", "--json").stdout)["kinds"] == {}
+    monkeypatch.setenv("NCO_GUARD_CACHE", "0")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    assert "folder" in call("cache").stdout

@@ -35,8 +35,8 @@ rules:
   - {id: codename, strings: [Bluebird]}
   - {id: ssn, regex: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
 """
-# The demonstration takes a minute and has tests of its own: here its options are only parsed.
-ONLY_PARSED = {"demo": ["--help"]}
+# These take minutes and have tests of their own: here their options are only parsed.
+ONLY_PARSED = {"bench": ["--help"], "demo": ["--help"]}
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ class PolicyLog:
         sequences: int,
         decode_view: DecodeView,
         model_id: str | None = None,
+        parent_id: str | None = None,
     ) -> RunRecorder:
         """A recorder for one run, its start recorded, and before it the guarantee, where it is a new one."""
         policy = self._policy
@@ -65,7 +66,12 @@ class PolicyLog:
                 vocabulary_size=vocabulary_size,
                 decode_view=decode_view,
             )
-        recorder = RunRecorder(self._everywhere, correlation_key=self._key, steps=self.sink is not None)
+        recorder = RunRecorder(
+            self._everywhere,
+            parent_id=parent_id,
+            correlation_key=self._key,
+            steps=self.sink is not None,
+        )
         recorder.started(
             policy_name=policy.name,
             policy_digest=policy.digest,

@@ -83,8 +83,9 @@ class RunRecorder:
         self.steps = steps
         self._sink = sink
         self._key = correlation_key
-        if request_id is None and parent_id is None:
-            request_id, parent_id = _ids.get()
+        around = _ids.get()
+        request_id = around[0] if request_id is None else request_id
+        parent_id = around[1] if parent_id is None else parent_id
         self._ids: dict[str, Any] = {"run_id": self.run_id, "parent_id": parent_id, "request_id": request_id}
         self._on_error = on_error
         self._lock = threading.Lock()

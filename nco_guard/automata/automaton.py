@@ -10,8 +10,9 @@ ill-formed byte leads to `SINK`, where nothing ever happens.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,10 @@ SINK = 0
 _UNKNOWN = np.iinfo(np.int32).min
 _UNASKED = -1
 _STATE_LIMIT = 400_000  # 1 KiB each
+_KEPT_STATES = 20_000
+_PAST_PROMPT = -2  # in place of a class: not a step but the end of the prompt
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class Automaton(ABC):
@@ -84,6 +89,22 @@ class Automaton(ABC):
         """uint8 [256]: bytes of one class lead from every state to the same state. By default each is its own."""
         return np.arange(256, dtype=np.uint8)
 
+    @property
+    def progress(self) -> int:
+        """A number that grows with what is found lazily."""
+        return self.state_count
+
+    def found(self) -> Arrays | None:
+        """What was found lazily so far, for a store; None where that cannot be kept or is too much to keep."""
+        return None
+
+    def recall(self, arrays: Arrays) -> bool:
+        """Take up what an equal automaton has found, states by the same numbers; whether that was possible.
+
+        Only before the first step. Further states are found as ever.
+        """
+        return False
+
 
 class TableAutomaton(Automaton):
     """An automaton with a dense table: `table[state, byte]`, filled by a subclass, wholly or on demand.
@@ -97,6 +118,7 @@ class TableAutomaton(Automaton):
         self._table[SINK] = SINK
         self._endings: NDArray[np.int8] = np.zeros(0, np.int8)
         self._count = 1
+        self._finds = 0
 
     def _add_state(self) -> int:
         if self._count >= _STATE_LIMIT:
@@ -120,6 +142,7 @@ class TableAutomaton(Automaton):
         """The next state, or `~next` if a match completes with this byte."""
         reached = int(self._table[state, byte])
         if reached == _UNKNOWN:
+            self._finds += 1
             reached = self._find(state, byte)
             self._table[state, byte] = reached
         return reached
@@ -137,10 +160,7 @@ class TableAutomaton(Automaton):
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array. States never asked about before cost a Python call each."""
-        if len(self._endings) < self._count:
-            grown = np.full(len(self._table), _UNASKED, np.int8)
-            grown[: len(self._endings)] = self._endings
-            self._endings = grown
+        self._grow_endings()
         verdicts = self._endings[states]
         missing = verdicts == _UNASKED
         if missing.any():
@@ -148,6 +168,17 @@ class TableAutomaton(Automaton):
                 self._endings[state] = self.may_end(state)
             verdicts = self._endings[states]
         return verdicts.astype(bool)
+
+    @property
+    def progress(self) -> int:
+        """Transitions found, about."""
+        return self._count + self._finds
+
+    def _grow_endings(self) -> None:
+        if len(self._endings) < self._count:
+            grown = np.full(len(self._table), _UNASKED, np.int8)
+            grown[: len(self._endings)] = self._endings
+            self._endings = grown
 
     @property
     def state_count(self) -> int:
@@ -184,24 +215,79 @@ class ClassAutomaton(TableAutomaton):
 
     With `absorbing` (hard rules), reaching a doomed state counts as a match: what cannot be avoided any more is
     forbidden while it still can. `rule_id` names the rule in errors.
+
+    `machine` may also be a function that makes it. With `byte_classes` known, that is called when the first transition
+    is needed that was not recalled (`recall`).
     """
 
-    def __init__(self, machine: CharMachine, *, absorbing: bool, rule_id: str | None = None) -> None:
+    def __init__(
+        self,
+        machine: CharMachine | Callable[[], CharMachine],
+        *,
+        absorbing: bool,
+        rule_id: str | None = None,
+        byte_classes: NDArray[np.uint8] | None = None,
+    ) -> None:
         super().__init__(rule_id)
-        self.machine = machine
         self.absorbing = absorbing
-        self._utf8 = utf8_table(machine.classes)
+        self._made = None if callable(machine) else machine
+        self._make = machine if callable(machine) else None
+        self._byte_classes = byte_classes
         self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
         self._reachable: dict[int, frozenset[int]] = {}
+        # Machine states have numbers of their own here, in the order in which they were met, each with a witness: the
+        # step that led to it first, or the end of a prompt. So states can be kept and the machine be led to them again.
+        self._witnesses: list[tuple[int, int]] = [(-1, -1)]
+        self._inner: list[int] = []  # the machine's own number of each; shorter until they were found again
+        self._inner_numbers: dict[int, int] = {}
         self._keys: list[tuple[int, int]] = [(-1, 0)]
         self._ids: dict[tuple[int, int], int] = {}
-        self.start = self._state(machine.start, 0)
+        self._past_prompts: dict[int, int] = {}
+        self.start = self._state(0, 0)
         self.spaceless_start = self._add_state()
-        self._keys.append((machine.start, 0))
+        self._keys.append((0, 0))
         self._table[self.spaceless_start, 0x20] = self.start
 
-    def _state(self, inner: int, node: int) -> int:
-        key = (inner, node)
+    @property
+    def machine(self) -> CharMachine:
+        """The machine that is read, made and led to all known states where that has not been done yet."""
+        machine = self._made
+        if machine is None:
+            if self._make is None:
+                raise LookupError("there is no machine")
+            machine = self._made = self._make()
+        if len(self._inner) < len(self._witnesses):
+            self._follow_witnesses(machine)
+        return machine
+
+    def _follow_witnesses(self, machine: CharMachine) -> None:
+        for number in range(len(self._inner), len(self._witnesses)):
+            before, cls = self._witnesses[number]
+            if not number:
+                reached = machine.start
+            elif cls == _PAST_PROMPT:
+                reached = machine.past_prompt(self._inner[before])
+            else:
+                reached = machine.step(self._inner[before], cls)
+            self._inner.append(~reached if reached < 0 else reached)
+            # Two witnesses may lead to one state, where an order of sets differs: the first will do.
+            self._inner_numbers.setdefault(self._inner[number], number)
+
+    @cached_property
+    def _utf8(self) -> NDArray[np.int32]:
+        return utf8_table(self.machine.classes)
+
+    def _number(self, inner: int, before: int, cls: int) -> int:
+        """The number of a machine state, new ones with the step that led there."""
+        number = self._inner_numbers.get(inner)
+        if number is None:
+            number = self._inner_numbers[inner] = len(self._witnesses)
+            self._witnesses.append((before, cls))
+            self._inner.append(inner)
+        return number
+
+    def _state(self, number: int, node: int) -> int:
+        key = (number, node)
         state = self._ids.get(key)
         if state is None:
             state = self._ids[key] = self._add_state()
@@ -209,9 +295,9 @@ class ClassAutomaton(TableAutomaton):
         return state
 
     def _find(self, state: int, byte: int) -> int:
-        inner, node = self._keys[state]
+        number, node = self._keys[state]
         target = int(self._utf8[node, byte])
-        reached = self._follow(inner, target)
+        reached = self._follow(number, target)
         # All bytes that mean the same here are settled at once.
         alike = self._alike.get((node, target))
         if alike is None:
@@ -220,34 +306,74 @@ class ClassAutomaton(TableAutomaton):
         row[alike[row[alike] == _UNKNOWN]] = reached
         return reached
 
-    def _follow(self, inner: int, target: int) -> int:
+    def _follow(self, number: int, target: int) -> int:
         if target == ILL_FORMED:
             return SINK
+        machine = self.machine
         if target < 0:
-            following = self._state(inner, -2 - target)
+            following = self._state(number, -2 - target)
             return (
                 ~following
-                if self.absorbing and self._every_character_matches(inner, -2 - target)
+                if self.absorbing and self._every_character_matches(self._inner[number], -2 - target)
                 else following
             )
-        reached = self.machine.step(inner, target)
+        reached = machine.step(self._inner[number], target)
         matched = reached < 0
         inner = ~reached if matched else reached
         if self.absorbing and not matched:
-            matched = self.machine.doomed(inner)
-        following = self._state(inner, 0)
+            matched = machine.doomed(inner)
+        following = self._state(self._number(inner, number, target), 0)
         return ~following if matched else following
 
-    @cached_property
+    @property
     def byte_classes(self) -> NDArray[np.uint8]:
         """uint8 [256]: bytes of one class begin, continue and end characters that the machine cannot tell apart.
 
         The space, which `spaceless_start` tells from all others, has a class of its own.
         """
-        space = np.zeros((1, 256), np.int32)
-        space[0, 0x20] = 1
-        _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
-        return classes.ravel().astype(np.uint8)
+        if self._byte_classes is None:
+            space = np.zeros((1, 256), np.int32)
+            space[0, 0x20] = 1
+            _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
+            self._byte_classes = classes.ravel().astype(np.uint8)
+        return self._byte_classes
+
+    def found(self) -> Arrays | None:
+        """Transitions by byte class, states, witnesses and endings; None for more than 20,000 states."""
+        if self._count > _KEPT_STATES:
+            return None
+        classes = self.byte_classes
+        _, some_byte = np.unique(classes, return_index=True)
+        endings = np.full(self._count, _UNASKED, np.int8)
+        known = min(len(self._endings), self._count)
+        endings[:known] = self._endings[:known]
+        return {
+            "classes": classes,
+            "table": self._table[: self._count, some_byte],
+            "keys": np.array(self._keys, np.int32),
+            "witnesses": np.array(self._witnesses, np.int32),
+            "endings": endings,
+            "past_prompts": np.array(list(self._past_prompts.items()), np.int32).reshape(-1, 2),
+        }
+
+    def recall(self, arrays: Arrays) -> bool:
+        """Take up what `found` gave. The machine is led to those states when it is needed, some 10 us each."""
+        table, keys, witnesses = arrays["table"], arrays["keys"], arrays["witnesses"]
+        if self._count > 3 or not np.array_equal(arrays["classes"], self.byte_classes):
+            return False
+        count = len(table)
+        self._table = np.full((max(16, count), 256), _UNKNOWN, np.int32)
+        self._table[:count] = table[:, self.byte_classes]
+        self._endings = arrays["endings"].copy()
+        self._count = count
+        self._keys = [(number, node) for number, node in keys.tolist()]
+        self._ids = {key: state for state, key in enumerate(self._keys)}
+        # Not the second start, which has the key of the first.
+        self._ids[self._keys[self.start]] = self.start
+        self._witnesses = [(before, cls) for before, cls in witnesses.tolist()]
+        self._past_prompts = dict(arrays["past_prompts"].tolist())
+        self._finds = int(np.count_nonzero(table != _UNKNOWN))
+        return True
 
     def _classes_within(self, node: int) -> frozenset[int]:
         """The classes of all characters that begin with the bytes that lead to a node."""
@@ -269,22 +395,35 @@ class ClassAutomaton(TableAutomaton):
 
     def machine_states(self, state: int) -> list[int]:
         """What the machine is in; within a character, what its possible ends lead to."""
-        inner, node = self._keys[state]
+        number, node = self._keys[state]
+        machine = self.machine
+        inner = self._inner[number]
         if node == 0:
             return [inner]
-        reached = [self.machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
+        reached = [machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
         return [~r if r < 0 else r for r in reached]
 
     def past_prompt(self, state: int) -> int:
         """The state after a prompt, which ends between characters."""
         if state == SINK:
             return SINK
-        inner, node = self._keys[state]
-        return self._state(self.machine.past_prompt(inner), node)
+        known = self._past_prompts.get(state)
+        if known is None:
+            number, node = self._keys[state]
+            machine = self.machine
+            past = machine.past_prompt(self._inner[number])
+            known = self._past_prompts[state] = self._state(self._number(past, number, _PAST_PROMPT), node)
+        return known
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
-        return state == SINK or self.machine.may_end(self._keys[state][0])
+        if state == SINK:
+            return True
+        self._grow_endings()
+        if self._endings[state] == _UNASKED:
+            machine = self.machine
+            self._endings[state] = machine.may_end(self._inner[self._keys[state][0]])
+        return bool(self._endings[state])
 
 
 class Utf8Automaton(TableAutomaton):
@@ -308,6 +447,14 @@ class Utf8Automaton(TableAutomaton):
         self.start = 1
         self.spaceless_start = 1
         self._table[1, list(marks)] = 1
+
+    def found(self) -> Arrays:
+        """Nothing: it is complete."""
+        return {}
+
+    def recall(self, arrays: Arrays) -> bool:
+        """There is nothing to take up."""
+        return True
 
     def may_end(self, state: int) -> bool:
         """Only between characters."""

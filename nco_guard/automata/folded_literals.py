@@ -31,6 +31,7 @@ from nco_guard.errors import StateLimitError
 __all__ = ["FoldedAhoCorasick", "folds_evenly"]
 
 _KEY_LIMIT = 1 << 62
+_KEPT_STATES = 1 << 20
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
@@ -293,6 +294,22 @@ class FoldedAhoCorasick(Automaton):
     def nbytes(self) -> int:
         """Bytes held by the arrays and by what names states (estimated)."""
         return self._trie.nbytes + 9 * self._utf8.size + self._keys.nbytes + 140 * self._count
+
+    def found(self) -> dict[str, NDArray[Any]] | None:
+        """The states met; None for more than a million."""
+        return {"keys": self._keys[: self._count].copy()} if self._count <= _KEPT_STATES else None
+
+    def recall(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        """Take up what `found` gave."""
+        keys = arrays["keys"]
+        span, nodes = divmod(int(keys.max()), self._span)
+        if self._count > 3 or int(keys.min()) < 0 or span > self._nodes or nodes >= self._span:
+            return False
+        self._count = len(keys)
+        self._keys = np.concatenate([keys, np.zeros_like(keys)])
+        self._ids = {key: state for state, key in enumerate(keys.tolist())}
+        self._ids[self._root] = self.start
+        return True
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the states met, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""

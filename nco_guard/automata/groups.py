@@ -10,10 +10,12 @@ Cost: adding a few strings builds the automaton of at most `SMALL` strings, some
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from nco_guard.automata.folded_literals import FoldedAhoCorasick
 from nco_guard.automata.literals import AhoCorasick
@@ -99,6 +101,16 @@ class StringGroup:
             return AhoCorasick([s.encode() for s in strings])
         except StateLimitError as error:
             raise StateLimitError(error.message, rule_id=", ".join(self.rule_ids[:3])) from None
+
+    @property
+    def built(self) -> bool:
+        """Whether its automaton is there."""
+        return "_built" in self.__dict__
+
+    def take(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Use the automaton of which these are the arrays (`to_arrays`). Errors: `ValueError`, see `from_arrays`."""
+        folded = self.kind.caseless or self.kind.whole_word
+        self._built = FoldedAhoCorasick.from_arrays(arrays) if folded else AhoCorasick.from_arrays(arrays)
 
     def automaton(self) -> AhoCorasick | FoldedAhoCorasick:
         """The automaton of all the strings: built once, and what is found lazily in it is the caller's own.

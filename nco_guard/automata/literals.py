@@ -92,6 +92,14 @@ class AhoCorasick(Automaton):
         """Bytes held by the arrays."""
         return self._trie.nbytes + self._classes.nbytes
 
+    def found(self) -> dict[str, NDArray[Any]]:
+        """Nothing: it is complete."""
+        return {}
+
+    def recall(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        """There is nothing to take up."""
+        return True
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that it consists of, for a cache on disk; `from_arrays` reads it back. Shared, read-only."""
         return {**self._trie.to_arrays(), "classes": self._classes}

@@ -212,6 +212,25 @@ def presets(
 
 
 @app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that is kept.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="This folder; else that of NCO_GUARD_CACHE, else the platform's.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show or clear what guards with a cache have kept on disk."""
+    from nco_guard.cli.cache import run_cache
+
+    run_cache(folder, clear=clear, as_json=as_json)
+
+
+@app.command()
 def schema(
     what: Annotated[
         Schema, typer.Argument(help="Of policy files, or of the audit log's lines.")
@@ -276,3 +295,84 @@ def audit_anchor(
     from nco_guard.cli.audit import run_audit_anchor
 
     raise typer.Exit(run_audit_anchor(log, output, key))
+
+
+@app.command()
+def bench(
+    tokenizer: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A tokenizer to measure with; the shipped one if there is none. Given several times, the first is "
+            "measured throughout, the others in the scaling of vocabularies.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where results go.")
+    ] = Path("bench-results"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: about two minutes.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SUITE", help="Run this suite; may be given several times.", show_default=False),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How often methods take turns.", show_default=False)
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="Of torch and of the peers; all cores.", show_default=False),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=100, help="Steps of random text in the run for memory; 1,000,000.", show_default=False
+        ),
+    ] = None,
+    regexpspace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="RegexPSPACE.jsonl, to use in place of generated patterns.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="Time bound of one case.", show_default=False)
+    ] = None,
+    mib: Annotated[
+        float | None, typer.Option(min=1, help="Memory bound of one case.", show_default=False)
+    ] = None,
+    render: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Measure nothing: print this results.json.", show_default=False),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAGE", help="With --render: write it between the page's marks.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Measure this library beside other methods: results.json, results.md and plots.
+
+    Exit status 1 if any mask differed from the definition or from an exact peer.
+    """
+    from nco_guard.cli.bench import bench_options, run_bench, run_render
+
+    if into is not None and render is None:
+        raise NCOGuardError("--into goes with --render")
+    if render is not None:
+        raise typer.Exit(run_render(render, into))
+    options = bench_options(
+        tokenizer or [],
+        only or [],
+        quick=quick,
+        rounds=rounds,
+        threads=threads,
+        steps=steps,
+        regexpspace=regexpspace,
+        seconds=seconds,
+        mib=mib,
+    )
+    raise typer.Exit(run_bench(options, output))

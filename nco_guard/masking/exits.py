@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
-from nco_guard.tokens import PrefixTree, Vocabulary
+from nco_guard.tokens import PrefixTree
 
 __all__ = ["ENDING_NOW", "ExitPaths", "OpenPaths"]
 
@@ -27,14 +27,16 @@ class ExitPaths:
     """The paths that a vocabulary can write with tokens of one byte, or of two where single bytes are rare.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
-    `longest`: bytes of the longest.
+    `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own. `beyond_ascii` int64: ids
+    of the tokens whose first byte is not ASCII.
     """
 
-    def __init__(self, vocabulary: Vocabulary, tree: PrefixTree) -> None:
-        with_text = np.zeros(vocabulary.width, bool)
-        with_text[tree.order] = True
-        usable = [t for i, t in enumerate(vocabulary.tokens) if with_text[i] and len(t) <= 2]
-        single = {t[0] for t in usable if len(t) == 1}
+    def __init__(self, tree: PrefixTree) -> None:
+        short = tree.short_words()
+        single = {word[0] for word in short if len(word) == 1}
+        self.single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
+        tops = 1 + np.flatnonzero(tree.byte[1 : tree.child_count[0] + 1] >= 0x80)
+        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(tops)
         spread = (0x80, 0x90, 0xA0, 0xB0)
         byte_paths = [
             *([b] for b in b"ea .0-\nxZl_,"),
@@ -44,7 +46,6 @@ class ExitPaths:
         ]
         # Short pieces of WordPiece vocabularies and the like.
         pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
-        short = set(usable)
         found = [([], 0), *((path, len(path)) for path in byte_paths if single.issuperset(path))]
         found += [(path, 1) for path in pairs if bytes(path) in short]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
@@ -115,6 +116,14 @@ class OpenPaths:
             self._known[fresh] = self._paths.open_from(self._automaton, fresh)
             found = self._known[states]
         return found
+
+    def found(self) -> Bits:
+        """What is known, by state, for a store."""
+        return self._known[: self._automaton.state_count]
+
+    def recall(self, known: Bits) -> None:
+        """Take up what `found` gave for an automaton with the same states."""
+        self._known = known.copy()
 
     @property
     def nbytes(self) -> int:

@@ -79,27 +79,21 @@ class HardConstraints:
         self._with_text: NDArray[np.bool_] = np.zeros(self._width, bool)
         self._with_text[tree.order] = True
         self._text_count = len(tree.order)
-        ends = frozenset(vocabulary.eos_ids)
         self._silent_ends = [
             t for t in vocabulary.eos_ids if not vocabulary.tokens[t] and t not in self._unusable
         ]
         self._ends_with_text = [
             t for t in vocabulary.eos_ids if vocabulary.tokens[t] and t not in self._unusable
         ]
-        self._silent: Ids = np.array(
-            [i for i in range(self._width) if not self._with_text[i] and i not in ends], np.int64
-        )
+        silent = ~self._with_text
+        silent[list(vocabulary.eos_ids)] = False
+        self._silent: Ids = np.flatnonzero(silent)
         self._scratch: NDArray[np.int64] = np.zeros(self._width, np.int64)  # all 0 between calls
         self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
         # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
-        self._tails = {
-            t for i, t in enumerate(vocabulary.tokens) if t and t[0] >= 0x80 and self._with_text[i]
-        }
         self._needed_by: dict[int, int] = {}
-        single = {t[0] for i, t in enumerate(vocabulary.tokens) if len(t) == 1 and self._with_text[i]}
-        self._single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
         self._expansions: dict[States, Rows] = {}
@@ -219,9 +213,14 @@ class HardConstraints:
             automaton, level, known = self._automata[self._utf8], {state}, 0
             while known < _NO_EXIT and level and not any(map(automaton.may_end, level)):
                 known += 1
-                level = {r for s in level for t in self._tails if (r := _fed(automaton, s, t)) >= 0} - level
+                level = {r for s in level for t in self._tails() if (r := _fed(automaton, s, t)) >= 0} - level
             self._needed_by[state] = known = known if level else _NO_EXIT
         return known
+
+    def _tails(self) -> frozenset[bytes]:
+        """The distinct tokens that begin within a character, or with one that is not ASCII."""
+        tokens = self._vocabulary.tokens
+        return frozenset(tokens[i] for i in self._paths.beyond_ascii.tolist())
 
     def _find_exits(self, rows: Rows) -> NDArray[np.int64]:
         """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found.
@@ -242,8 +241,8 @@ class HardConstraints:
     def _explore(self, level: Rows) -> int:
         """The same for one row by all bytes that are tokens of their own, a few bytes deep, a few states wide."""
         for length in range(1, _EXPLORED_BYTES + 1):
-            symbols = np.tile(self._single, len(level))
-            following = np.repeat(level, len(self._single), axis=0)
+            symbols = np.tile(self._paths.single, len(level))
+            following = np.repeat(level, len(self._paths.single), axis=0)
             for i, automaton in enumerate(self._automata):
                 column = automaton.step_many(following[:, i], symbols)
                 kept = column >= 0

@@ -23,9 +23,12 @@ from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
 from nco_guard.masking.quotients import Quotients
 from nco_guard.masking.tables import ConstraintTable
+from nco_guard.store import Store
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ENDED", "VIOLATED", "JointTables"]
+
+_NO_STATES: NDArray[np.int32] = np.zeros(0, np.int32)
 
 VIOLATED = -1
 ENDED = -2
@@ -52,11 +55,13 @@ class JointTables:
         memory_limit: int = 512 << 20,
         like: JointTables | None = None,
         forget: bool = False,
+        store: Store | None = None,
     ) -> None:
         """`tree` holds the tokens that add text and do not end it; `memory_limit` in bytes, see `full`.
 
         `like`: tables over the same vocabulary and tree. What they found about constraints that are also among these
-        (the same objects) is shared with them, and so is their lock; with `forget`, only the root runs are.
+        (the same objects) is shared with them, and so is their lock; with `forget`, only the root runs are. `store`:
+        where it is kept what each constraint by itself comes to, see `save`.
         """
         self.vocabulary = vocabulary
         self.memory_limit = memory_limit
@@ -64,8 +69,9 @@ class JointTables:
         self.constraints = tuple(constraints)
         self._lock: threading.RLock = threading.RLock() if like is None else like._lock
         self._tree = tree
-        self._paths: ExitPaths = ExitPaths(vocabulary, tree) if like is None else like._paths
-        self._quotients: Quotients = Quotients(tree) if like is None else like._quotients
+        self._paths: ExitPaths = ExitPaths(tree) if like is None else like._paths
+        self._quotients: Quotients = Quotients(tree, vocabulary, store) if like is None else like._quotients
+        self._store: Store | None = store if like is None else like._store
         with self._lock:
             known = {} if like is None else {id(t.constraint): t for t in like.tables}
             if forget:
@@ -91,15 +97,21 @@ class JointTables:
     def _tables_of(
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
     ) -> tuple[ConstraintTable, ...]:
-        fresh = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
-        self._quotients.plan(fresh.values())
+        # Where no state goes far from the root's ways, a quotient saves nothing.
+        partitions = {
+            id(c): c.automaton.byte_classes
+            for c in self.constraints
+            if id(c) not in known and c.automaton.distances(_NO_STATES) is None
+        }
+        self._quotients.plan(partitions.values())
         found: list[ConstraintTable] = []
         for constraint in self.constraints:
             table = known.get(id(constraint))
             if table is None:
-                tree = self._quotients.of(fresh[id(constraint)])
+                classes = partitions.get(id(constraint))
+                tree = self._tree if classes is None else self._quotients.of(classes)
                 table = ConstraintTable(
-                    constraint, tree, vocabulary, self._paths, self._quotients.scratch(tree)
+                    constraint, tree, vocabulary, self._paths, self._quotients.scratch(tree), self._store
                 )
             found.append(table)
         return tuple(found)
@@ -282,6 +294,19 @@ class JointTables:
                     at_end = named(current) if named else constraint.rule_ids
                     (found if token in self._eos else pending).update(dict.fromkeys(at_end))
         return tuple(found), tuple(pending)
+
+    def save(self, growth: float = 0.0) -> None:
+        """Keep in the store, if there is one, what has been found of constraints whose automata grew by so much.
+
+        Cost: up to a millisecond a constraint that has grown. Steps of other threads wait for a part of it.
+        """
+        if self._store is None:
+            return
+        for table in self.tables:
+            with self._lock:
+                kept = table.to_keep(growth)
+            if kept is not None:
+                self._store.save("table", *kept)
 
     # -- sizes -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.tokens import PrefixTree
+from nco_guard.store import Store, digest, made_by
+from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["Quotients"]
 
@@ -37,8 +38,10 @@ def _ascii_count(classes: Classes) -> int:
 class Quotients:
     """The prefix tree of a vocabulary and its quotients, made as they are asked for. For use under one lock."""
 
-    def __init__(self, tree: PrefixTree) -> None:
+    def __init__(self, tree: PrefixTree, vocabulary: Vocabulary, store: Store | None = None) -> None:
         self.tree = tree
+        self._vocabulary = vocabulary
+        self._store = store
         self._scratch: dict[int, NDArray[np.bool_]] = {}  # of trees that are kept here
         self._made: list[tuple[Classes, PrefixTree | None]] = []  # None: planned, not needed yet
 
@@ -72,11 +75,24 @@ class Quotients:
             self._made.append((classes, None))
         finer, made = self._made[place]
         if made is None:
-            made = self.tree.quotient(finer)
-            if len(made) * 2 > len(self.tree):
-                made = self.tree
+            made = self._kept(finer)
             self._made[place] = (finer, made)
         return made
+
+    def _kept(self, classes: Classes) -> PrefixTree:
+        if self._store is None:
+            return self._merged(classes)
+        key = digest(made_by(), self._vocabulary.digest, classes.tobytes())
+        kept = self._store.load("quotient", key)
+        if kept is None:
+            made = self._merged(classes)
+            self._store.save("quotient", key, {} if made is self.tree else made.to_arrays())
+            return made
+        return PrefixTree.from_arrays(kept, classes) if kept else self.tree
+
+    def _merged(self, classes: Classes) -> PrefixTree:
+        made = self.tree.quotient(classes)
+        return self.tree if len(made) * 2 > len(self.tree) else made
 
     def scratch(self, tree: PrefixTree) -> NDArray[np.bool_]:
         """A bit for each node of a tree, for whoever leaves it all False; one for all users of the tree."""

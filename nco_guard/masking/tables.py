@@ -28,11 +28,14 @@ from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import ENDING_NOW, ExitPaths, OpenPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
+from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ConstraintTable", "StateView"]
 
 _COMPLETED = -1  # in state arrays of hard constraints: a match has completed on the way
+_KEPT_BYTES = 32 << 20
+_FOUND = "automaton."  # before the names of what is kept of the automaton
 _NO_BITS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
@@ -56,8 +59,9 @@ class StateView:
 class ConstraintTable:
     """Masks and transitions of one constraint over one vocabulary, found state by state.
 
-    `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart. `view_bytes`:
-    how much of `nbytes` views of single states hold. `seen` bool [nodes]: scratch, all False between calls.
+    `tree`: the tokens that add text, or its quotient by the bytes that the automaton cannot tell apart. `store`: where
+    the root run and what was found of the automaton are kept, see `to_keep`. `view_bytes`: how much of `nbytes` views
+    of single states hold. `seen` bool [nodes]: scratch, all False between calls.
     Errors: `StateLimitError`, naming the rule.
     """
 
@@ -68,6 +72,7 @@ class ConstraintTable:
         vocabulary: Vocabulary,
         paths: ExitPaths,
         seen: NDArray[np.bool_],
+        store: Store | None = None,
     ) -> None:
         self.constraint = constraint
         self.automaton = constraint.automaton
@@ -82,6 +87,13 @@ class ConstraintTable:
         # Soft constraints go on after a match: whether one has completed is kept apart from the state.
         self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
         self._seen = seen
+        self._node_state: NDArray[np.int32] | NDArray[np.int16] = np.zeros(0, np.int16)
+        self._store = store if constraint.key else None
+        self._tops: Ids = NO_IDS
+        self._key = digest(constraint.key, vocabulary.digest, tree.merged) if self._store is not None else ""
+        self._kept_progress = 0
+        if self._recall():
+            return
         try:
             self._run_root()
         except StateLimitError as error:
@@ -92,6 +104,54 @@ class ConstraintTable:
         table = copy.copy(self)
         table._views, table.view_bytes = {}, 0
         return table
+
+    def _recall(self) -> bool:
+        arrays = self._store.load("table", self._key) if self._store is not None else None
+        if arrays is None:
+            return False
+        found = {name[len(_FOUND) :]: array for name, array in arrays.items() if name.startswith(_FOUND)}
+        if not self.automaton.recall(found):
+            return False
+        self._node_state = arrays["states"]
+        self.open_paths.recall(arrays["open_paths"])
+        completing = arrays["completing"].astype(np.int64)
+        if self.constraint.hard:
+            self._tops, self._unusual_nodes = (arrays[n].astype(np.int64) for n in ("tops", "unusual_nodes"))
+            self._barred_bits, self.usual = arrays["barred_bits"], int(arrays["usual"][0])
+            self._root_view = self._view(self.root, completing, self._unusual_nodes, self._barred_bits)
+        else:
+            self._node_completed = arrays["completed"]
+            self._root_view = StateView(completing, NO_IDS, _NO_BITS, NO_IDS, True)
+        self._kept_progress = self.automaton.progress
+        return True
+
+    def to_keep(self, growth: float) -> tuple[str, Arrays] | None:
+        """What to keep in the store under which key; None if the automaton has grown less since, or cannot be kept.
+
+        `growth`: by which part of what was found, at least.
+        """
+        progress = self.automaton.progress
+        if self._store is None or progress <= self._kept_progress * (1 + growth):
+            return None
+        found = self.automaton.found()
+        if found is None or self.open_paths.nbytes > _KEPT_BYTES:
+            return None
+        self._kept_progress = progress
+        arrays = {
+            **{_FOUND + name: array for name, array in found.items()},
+            "states": self._node_state,
+            "open_paths": self.open_paths.found(),
+            "completing": self._root_view.completing.astype(np.int32),
+        }
+        if self.constraint.hard:
+            arrays |= {
+                "tops": self._tops.astype(np.int32),
+                "unusual_nodes": self._unusual_nodes.astype(np.int32),
+            }
+            arrays |= {"barred_bits": self._barred_bits, "usual": np.array([self.usual], np.int64)}
+        else:
+            arrays["completed"] = self._node_completed
+        return self._key, arrays
 
     def _named(self, error: StateLimitError) -> StateLimitError:
         return StateLimitError(error.message, rule_id=", ".join(self.constraint.rule_ids[:3]))
@@ -115,19 +175,19 @@ class ConstraintTable:
                 reached[matched] = ~reached[matched]
             states[first:last] = reached
         small = self.automaton.state_count <= np.iinfo(np.int16).max
-        self._node_state: NDArray[np.int32] | NDArray[np.int16] = states.astype(np.int16) if small else states
+        self._node_state = states.astype(np.int16) if small else states
         if not hard:
             completing = np.sort(tree.order[self._node_completed[tree.node_of]])
             self._root_view = StateView(completing, NO_IDS, _NO_BITS, NO_IDS, True)
             return
         completed = states < 0
         # The first nodes on each way at which a match is complete: all below complete too.
-        self._tops: Ids = np.flatnonzero(completed & ~completed[tree.parent])
+        self._tops = np.flatnonzero(completed & ~completed[tree.parent])
         alive = np.flatnonzero(~completed & (tree.exact > 0))
         barred = self._paths.every & ~self.open_paths.of(states[alive])
         # The rest of a character is no way out but of the middle of one: for well-formed UTF-8 nearly all is barred.
-        few = [np.count_nonzero(barred >> n & 1) * 2 <= len(alive) for n in range(len(self._paths.tokens))]
-        self.usual = sum(1 << n for n in range(1, len(few)) if not few[n])
+        paths = range(1, len(self._paths.tokens)) if np.count_nonzero(barred) * 2 > len(alive) else ()
+        self.usual = sum(1 << n for n in paths if np.count_nonzero(barred >> n & 1) * 2 > len(alive))
         some = np.flatnonzero(barred != self.usual)
         self._unusual_nodes, self._barred_bits = alive[some], barred[some]
         completing = union([tree.tokens_below(self._tops)], self._width)

@@ -28,10 +28,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.errors import TokenizerError
 
-__all__ = ["CLEANUP", "Decoding", "decoding_of"]
+__all__ = ["CLEANUP", "Decoding", "cut", "decoding_of"]
 
 # What `clean_up_tokenization` of transformers replaces in the whole text, one after another.
 CLEANUP = (
@@ -148,13 +151,26 @@ class Decoding:
         return later == " " + first or (later == first and not first.startswith(" "))
 
 
+_BYTE_OF: NDArray[np.uint8] = np.zeros(1 + max(BYTE_ALPHABET), np.uint8)
+_BYTE_OF[list(BYTE_ALPHABET)] = list(BYTE_ALPHABET.values())
+
+
+def cut(joined: bytes, lengths: NDArray[np.integer[Any]]) -> list[bytes]:
+    """The pieces of these lengths, one after another."""
+    ends = np.cumsum(lengths)
+    return [joined[first:last] for first, last in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
+
+
 def _byte_level(strings: Sequence[str]) -> list[bytes]:
     alphabet = BYTE_ALPHABET
     known = alphabet.keys()
     # One pass over the vocabulary's characters instead of one per token; tokens outside the alphabet are
     # rare.
-    if all(ord(character) in known for character in set("".join(strings))):
-        return [string.translate(alphabet).encode("latin-1") for string in strings]
+    joined = "".join(strings)
+    if all(ord(character) in known for character in set(joined)):
+        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+        codes = np.frombuffer(joined.encode("utf-32-le"), "<u4")
+        return cut(_BYTE_OF[codes].tobytes(), lengths)
     return [
         string.translate(alphabet).encode("latin-1")
         if all(ord(character) in known for character in string)

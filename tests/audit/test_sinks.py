@@ -242,7 +242,7 @@ def test_ids_of_an_enclosing_block_are_taken_and_given_ones_win() -> None:
     outside = RunRecorder(MemorySink())
     events = [run.dead_end(sequence=0, step=0, resolution="end") for run in (inside, own, outside)]
     assert [event.request_id for event in events] == ["r1", "r2", None]
-    assert [event.parent_id for event in events] == ["p1", None, None]
+    assert [event.parent_id for event in events] == ["p1", "p1", None]
 
 
 def test_a_keyed_hash_of_what_matched_is_there_only_where_asked_for() -> None:

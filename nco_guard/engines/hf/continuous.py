@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from transformers import (
@@ -37,7 +37,7 @@ from transformers.generation.logits_process import (
 )
 
 from nco_guard.engines.hf.endings import Outcome, refuse_broken, settle, verified
-from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink
+from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, guards_for
 from nco_guard.engines.hf.inputs import encode, first_token, is_chat, logits_width, model_id
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.recording import Recording
@@ -82,6 +82,13 @@ class RequestResult:
     outcome: Outcome
     report: Report
     output: Any
+
+
+class _Open(NamedTuple):
+    """A request whose result nobody took yet, and its guard."""
+
+    request: GuardedRequest
+    guard: GuardLike
 
 
 class ContinuousBatch:
@@ -132,13 +139,13 @@ class ContinuousBatch:
         self._width = logits_width(model)
         self._eos = self._settings.eos_token_ids
         # Tokenizers that cannot be modelled are refused here, not at the first request.
-        self._config.eos_token_id = list(self._bind(self._eos).vocabulary.eos_ids)
+        self._config.eos_token_id = list(self._bind(guard, self._eos).vocabulary.eos_ids)
         self._processor = RequestsProcessor(self._width, sink)
         self._batching = copy.deepcopy(batching or ContinuousBatchingConfig())
         self._batching.use_async_batching = self._batching.use_cuda_graph = False
         self._manager: Any = None
         self._lock = threading.Lock()
-        self._open: dict[str, GuardedRequest] = {}
+        self._open: dict[str, _Open] = {}
         self._submitted = 0
 
     def __enter__(self) -> Self:
@@ -156,7 +163,7 @@ class ContinuousBatch:
             left, self._open = self._open, {}
         self._manager.stop(block=True, hard_stop=bool(left))
         self._manager.destroy()
-        for request in left.values():
+        for request, _ in left.values():
             request.recording.failed(
                 error or GenerationError("the batch was closed before this request was done")
             )
@@ -184,13 +191,15 @@ class ContinuousBatch:
         self,
         prompt: Any,
         *,
+        guard: GuardLike | None = None,
         max_new_tokens: int | None = None,
         eos_token_id: int | Sequence[int] | None = None,
         **processor_options: Any,
     ) -> str:
         """Add a request; returns its id.
 
-        prompt: a string, a chat (list of messages) or token ids. max_new_tokens, eos_token_id: this request's own, by
+        prompt: a string, a chat (list of messages) or token ids. guard: this request's own, in place of the batch's: it
+        masks, verifies and records this request and no other. max_new_tokens, eos_token_id: this request's own, by
         default those of the batch; the tokenizer's end-of-sequence always ends a text. processor_options:
         `temperature`, `top_k`, `top_p` of this request, where the continuous batching config has
         `per_request_processors`.
@@ -200,6 +209,7 @@ class ContinuousBatch:
         """
         if self._manager is None:
             raise GenerationError("this batch is not open: use it in a with statement")
+        own = guards_for(self._guard, [guard], 1)[0]
         ids = _prompt_ids(self._model, self._tokenizer, self._settings, prompt)
         limit = _limit(self._settings, len(ids), max_new_tokens)
         try:
@@ -209,12 +219,13 @@ class ContinuousBatch:
                 f"{', '.join(sorted(processor_options))}: not an option of single requests here; set "
                 f"per_request_processors=True in the continuous batching config and a value for the batch"
             ) from error
-        bound = self._bind(self._eos if eos_token_id is None else eos_token_id)
-        recording = Recording(self._guard.recorder(bound, 1, model_id(self._model)), None)
+        bound = self._bind(own, self._eos if eos_token_id is None else eos_token_id)
+        recording = Recording(own.recorder(bound, 1, model_id(self._model)), None)
         with self._lock:
             number, self._submitted = self._submitted, self._submitted + 1
             request_id = f"request-{number}"
-            request = self._open[request_id] = GuardedRequest(number, bound, ids, limit, recording)
+            request = GuardedRequest(number, bound, ids, limit, recording)
+            self._open[request_id] = _Open(request, own)
             self._processor.announce(request_id, request)
         try:
             taken = self._manager.add_request(
@@ -235,14 +246,18 @@ class ContinuousBatch:
             raise self._stopped()
         return request_id
 
+    def check(self, guard: GuardLike) -> None:
+        """Bind a guard beforehand, as its first request would: what cannot be used is refused here."""
+        self._bind(guard, self._eos)
+
     def cancel(self, request_id: str) -> None:
         """Give a request up; it has no result. Without effect where it is done or not known."""
         with self._lock:
-            request = self._open.pop(request_id, None)
-        if request is not None:
+            given_up = self._open.pop(request_id, None)
+        if given_up is not None:
             self._manager.cancel_request(request_id)
             self._processor.retire(request_id)
-            request.recording.failed(GenerationError("the request was cancelled"))
+            given_up.request.recording.failed(GenerationError("the request was cancelled"))
 
     def results(self) -> Iterator[RequestResult]:
         """The results of all requests, as they come, until every submitted one is done.
@@ -255,22 +270,22 @@ class ContinuousBatch:
             output = self._manager.get_result(timeout=_POLL_SECONDS)
             if output is not None:
                 with self._lock:
-                    request = self._open.pop(output.request_id, None)
-                if request is not None:
+                    done = self._open.pop(output.request_id, None)
+                if done is not None:
                     self._processor.forget(output.request_id)
-                    yield self._finish(request, output)
+                    yield self._finish(done.request, done.guard, output)
             elif not self._manager.is_running() or self._manager.background_thread_status.fatal_error:
                 raise self._stopped()
 
-    def _bind(self, eos: int | Iterable[int]) -> BoundGuard:
-        return self._guard.bind(
+    def _bind(self, guard: GuardLike, eos: int | Iterable[int]) -> BoundGuard:
+        return guard.bind(
             self._tokenizer,
             vocab_width=self._width,
             skip_special_tokens=self._skip_special_tokens,
             eos_token_ids=sorted([eos] if isinstance(eos, int) else eos),
         )
 
-    def _finish(self, request: GuardedRequest, output: Any) -> RequestResult:
+    def _finish(self, request: GuardedRequest, guard: GuardLike, output: Any) -> RequestResult:
         bound = request.bound
         try:
             if request.error is not None:
@@ -278,7 +293,7 @@ class ContinuousBatch:
             if output.error is not None:
                 raise self._failure()
             kept, outcome = settle(bound, request.prompt, output.generated_tokens, None, request.limit)
-            report = verified(self._guard, bound, request.prompt, kept)
+            report = verified(guard, bound, request.prompt, kept)
         except NCOGuardError as error:
             request.recording.failed(error)
             raise
@@ -309,7 +324,7 @@ class ContinuousBatch:
         error = self._failure()
         with self._lock:
             left, self._open = self._open, {}
-        for request in left.values():
+        for request, _ in left.values():
             request.recording.failed(error)
         return error
 
@@ -320,6 +335,7 @@ def generate_batch(
     tokenizer: Any,
     prompts: Sequence[Any],
     *,
+    guards: Sequence[GuardLike | None] | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
     num_return_sequences: int | None = None,
     skip_special_tokens: bool = True,
@@ -329,7 +345,8 @@ def generate_batch(
 ) -> GenerationResult:
     """transformers' `generate_batch` under a guard: many prompts of any lengths, without pads.
 
-    prompts: a list of strings, of chats, or of token ids per prompt. max_new_tokens: for all, or one for each prompt.
+    prompts: a list of strings, of chats, or of token ids per prompt. guards: one for each prompt, in place of `guard`;
+    None there stands for `guard`. max_new_tokens: for all, or one for each prompt.
     num_return_sequences: how often each prompt is answered. Other arguments: as for `ContinuousBatch`. In the result,
     the order is that of the prompts, and `output` is the list of transformers' `GenerationOutput`.
 
@@ -339,6 +356,7 @@ def generate_batch(
     """
     if isinstance(prompts, str | torch.Tensor) or not isinstance(prompts, Sequence) or is_chat(prompts):
         raise UnsupportedError("prompts: give a list of prompts; a single one belongs in a list too")
+    of_prompts = guards_for(guard, guards, len(prompts))
     wanted = max_new_tokens if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(prompts)
     if len(wanted) != len(prompts):
         raise UnsupportedError(
@@ -350,11 +368,11 @@ def generate_batch(
     if type(answers) is not int or answers < 1:
         raise UnsupportedError("num_return_sequences: a whole number of at least one")
     requests = []
-    for prompt, limit in zip(prompts, wanted, strict=True):
+    for prompt, limit, own in zip(prompts, wanted, of_prompts, strict=True):
         ids = _prompt_ids(model, tokenizer, settings, prompt)
-        requests += [(ids, _limit(settings, len(ids), limit))] * answers
+        requests += [(ids, _limit(settings, len(ids), limit), own)] * answers
     if continuous_batching_config is None and model.device.type == "cpu":
-        continuous_batching_config = _small_config([len(ids) + limit for ids, limit in requests])
+        continuous_batching_config = _small_config([len(ids) + limit for ids, limit, _ in requests])
     batch = ContinuousBatch(
         guard,
         model,
@@ -366,8 +384,10 @@ def generate_batch(
     )
     if not requests:
         return GenerationResult([], [], [], [], [])
+    for own in {id(each): each for each in of_prompts}.values():
+        batch.check(own)
     with batch:
-        order = [batch.submit(ids, max_new_tokens=limit) for ids, limit in requests]
+        order = [batch.submit(ids, max_new_tokens=limit, guard=own) for ids, limit, own in requests]
         found = {result.request_id: result for result in batch.results()}
     results = [found[request_id] for request_id in order]
     return GenerationResult(

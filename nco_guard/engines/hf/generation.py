@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,14 +24,14 @@ from nco_guard.engines.hf.inputs import (
     refuse_right_padding,
 )
 from nco_guard.engines.hf.options import Settings
-from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
-from nco_guard.engines.hf.recording import Recording
+from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, common_vocabulary
+from nco_guard.engines.hf.recording import Recording, Recordings
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer
 from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.session import BoundGuard
 from nco_guard.verify import Report
 
-__all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "stream"]
+__all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "guards_for", "stream"]
 
 Sink = Callable[[StepReport], None]
 
@@ -84,11 +84,12 @@ def generate(
     tokenizer: Any,
     prompts: Any,
     *,
+    guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     **options: Any,
 ) -> GenerationResult:
-    """Generate under a guard.
+    """Generate under a guard, or each prompt under one of its own.
 
     Guarantee: no text matches a hard rule, whatever the decoding options; what cannot be guaranteed is
     refused before anything is generated.
@@ -96,6 +97,10 @@ def generate(
     prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
         mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what the
         encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
+    guards: one for each prompt, in place of `guard`; None there stands for `guard`. Each text is then as it would be
+        if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend on
+        the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its guard.
+        Each guard that has an audit sink records its own prompts, as one run.
     skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
     sink: receives a `StepReport` for each step.
     options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
@@ -109,7 +114,13 @@ def generate(
     if clash := set(inputs) & set(options):
         raise UnsupportedError(f"{', '.join(sorted(clash))}: given by prompts and again as an option")
     return generate_ids(
-        guard, model, tokenizer, {**inputs, **options}, skip_special_tokens=skip_special_tokens, sink=sink
+        guard,
+        model,
+        tokenizer,
+        {**inputs, **options},
+        guards=guards,
+        skip_special_tokens=skip_special_tokens,
+        sink=sink,
     )
 
 
@@ -128,6 +139,8 @@ def stream(
     What has been yielded is never taken back: a token is shown once the text may end after it. Errors of the
     generation are raised here. Closing the iterator early stops the generation at its next step.
     """
+    if "guards" in options:
+        raise UnsupportedError("guards: a stream has one prompt; call the stream of its own guard")
     inputs = encode(tokenizer, model, prompt)
     if "streamer" in options or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
@@ -175,6 +188,7 @@ def generate_ids(
     tokenizer: Any,
     options: Mapping[str, Any],
     *,
+    guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     on_text: Callable[[str], None] | None = None,
@@ -183,6 +197,8 @@ def generate_ids(
     arguments = dict(options)
     settings = Settings(model, arguments)
     settings.refuse_unsupported()
+    if "guards" in arguments:
+        raise UnsupportedError("guards: not through a pipeline; use guard.generate")
     input_ids = (
         arguments.pop("inputs", None) if arguments.get("input_ids") is None else arguments["input_ids"]
     )
@@ -196,15 +212,22 @@ def generate_ids(
     if not seq2seq:
         refuse_right_padding(arguments)
 
-    bound = guard.bind(
-        tokenizer,
-        vocab_width=logits_width(model),
-        skip_special_tokens=skip_special_tokens,
-        eos_token_ids=sorted(settings.eos_token_ids),
-    )
-    vocabulary = bound.vocabulary
+    prompts = input_ids.shape[0]
+    of_prompts = guards_for(guard, guards, prompts)
+    distinct = list({id(each): each for each in of_prompts}.values())
+    bound_of = {
+        id(each): each.bind(
+            tokenizer,
+            vocab_width=logits_width(model),
+            skip_special_tokens=skip_special_tokens,
+            eos_token_ids=sorted(settings.eos_token_ids),
+        )
+        for each in distinct
+    }
+    bounds = [bound_of[id(each)] for each in of_prompts]
+    vocabulary = common_vocabulary(bounds)
     pad = pad_token_id(settings, tokenizer, vocabulary)
-    rows = input_ids.shape[0] * max(settings.beams, int(settings.get("num_return_sequences") or 1))
+    rows = prompts * max(settings.beams, int(settings.get("num_return_sequences") or 1))
     if rows > 1 and pad not in (*vocabulary.special_ids, *vocabulary.eos_ids):
         raise UnsupportedError(
             "several sequences need a pad token that adds no text: set tokenizer.pad_token (for example to "
@@ -226,12 +249,12 @@ def generate_ids(
         if rows > 1:
             raise UnsupportedError("streamer: takes one sequence at a time")
         check_streamer(streamer, vocabulary)
-        arguments["streamer"] = HoldingStreamer(streamer, bound, reads_prompt=not seq2seq)
+        arguments["streamer"] = HoldingStreamer(streamer, bounds[0], reads_prompt=not seq2seq)
 
-    recording = Recording(guard.recorder(bound, rows, model_id(model)), sink, settings.drafts)
+    recording = _recordings(of_prompts, bound_of, rows, model_id(model), sink, settings.drafts)
     others = arguments.get("logits_processor") or []
     processor = GuardLogitsProcessor(
-        bound,
+        bounds,
         max_length=max_length,
         # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
         # them; prompt lookup shows one tensor again and again.
@@ -240,12 +263,13 @@ def generate_ids(
         engine_ends=True,
         reads_prompt=not seq2seq,
         sink=recording.wanted,
+        masses=sink is not None,
     )
     arguments["logits_processor"] = LogitsProcessorList([*others, processor])
     finished = False
     try:
         output = _run(model, arguments, settings.beams)
-        result = _settle_all(guard, bound, output, prompt_length, max_length, pad, seq2seq)
+        result = _settle_all(of_prompts, bounds, output, prompt_length, max_length, pad, seq2seq)
         finished = True
     except Exception as error:
         recording.failed(error)
@@ -259,6 +283,48 @@ def generate_ids(
     return result
 
 
+def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prompts: int) -> list[GuardLike]:
+    """The guard of each prompt. `UnsupportedError` for another number of them, or for what is no guard."""
+    if guards is None:
+        return [guard] * prompts
+    if not isinstance(guards, Sequence):
+        raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
+    if len(guards) != prompts:
+        raise UnsupportedError(
+            f"guards: {len(guards)} guards for {prompts} prompts; give one for each, or None"
+        )
+    for number, each in enumerate(guards):
+        if each is not None and not all(hasattr(each, name) for name in ("bind", "verify", "recorder")):
+            raise UnsupportedError(
+                f"guards[{number}]: {type(each).__name__} is no guard; give Guard(policy), not yet bound"
+            )
+    return [guard if each is None else each for each in guards]
+
+
+def _recordings(
+    of_prompts: Sequence[GuardLike],
+    bound_of: Mapping[int, BoundGuard],
+    rows: int,
+    model: str | None,
+    sink: Sink | None,
+    drafts: bool,
+) -> Recordings:
+    """A run for each guard, begun."""
+    keys = [id(each) for each in of_prompts]
+    runs: dict[int, Recording] = {}
+    try:
+        for key, each in zip(keys, of_prompts, strict=True):
+            if key not in runs:
+                own = rows * keys.count(key) // len(keys)
+                runs[key] = Recording(each.recorder(bound_of[key], own, model), None, drafts)
+    except Exception as error:
+        for run in runs.values():
+            run.failed(error)
+        raise
+    order = list(runs)
+    return Recordings(list(runs.values()), [order.index(key) for key in keys], rows, sink)
+
+
 def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
     try:
         return model.generate(**arguments)
@@ -270,20 +336,22 @@ def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
 
 
 def _settle_all(
-    guard: GuardLike,
-    bound: BoundGuard,
+    guards: Sequence[GuardLike],
+    bounds: Sequence[BoundGuard],
     output: Any,
     prompt_length: int,
     max_length: int,
     pad: int | None,
     seq2seq: bool,
 ) -> GenerationResult:
-    """Trim every sequence to where it may end, in `output` as well, and verify the texts."""
+    """Trim every sequence to where it may end, in `output` as well, and verify each text by its guard."""
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
     token_ids: list[list[int]] = []
     outcomes: list[Outcome] = []
     reports: list[Report] = []
-    for row in sequences:
+    for number, row in enumerate(sequences):
+        place = number * len(guards) // len(sequences)
+        guard, bound = guards[place], bounds[place]
         answer = row[prompt_length:].tolist()
         prompt = [] if seq2seq else row[:prompt_length].tolist()
         kept, outcome = settle(bound, prompt, answer, pad, max_length - prompt_length)
@@ -298,5 +366,5 @@ def _settle_all(
             output = sequences
         else:
             output.sequences = sequences
-    texts = [bound.vocabulary.text_of(ids) for ids in token_ids]
+    texts = [bounds[0].vocabulary.text_of(ids) for ids in token_ids]
     return GenerationResult(texts, token_ids, outcomes, reports, output)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
-from nco_guard.engines.hf.rows import LiveRow, RowMasker, StepReport
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
 from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.masking import ENDED
 from nco_guard.session import BoundGuard
+from nco_guard.tokens import Vocabulary
 
-__all__ = ["GuardLogitsProcessor", "StepReport"]
+__all__ = ["GuardLogitsProcessor", "StepReport", "common_vocabulary"]
 
 
 class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -32,7 +33,9 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     Cost: ids are read by the host once a call (a synchronisation on accelerators), then a sparse write of the
     forbidden ids.
 
-    bound: the guard, bound to the tokenizer and to the width of the logits.
+    bound: the guard, bound to the tokenizer and to the width of the logits; or one for each prompt of a batch, all with
+    one vocabulary. Of R rows for n prompts, row r of a new batch belongs to prompt r * n // R; from then on a row keeps
+    the policy of the row that it continues, see `batch.RowTracker`.
     max_length: total length, prompt included, at which generation stops. max_new_tokens: the same without the
     prompt.
     in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
@@ -42,15 +45,18 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     encoder-decoder models.
     engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
     sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
+    masses: False: without the removed probability where the model's first choice stands (NaN), which is most of that
+    cost.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
     `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
-    `UnsupportedError` under continuous batching, which shows no sequences.
+    `UnsupportedError` under continuous batching, which shows no sequences. Guards of different vocabularies are a
+    `TokenizerError` when it is made.
     """
 
     def __init__(
         self,
-        bound: BoundGuard,
+        bound: BoundGuard | Sequence[BoundGuard],
         *,
         max_length: int | None = None,
         max_new_tokens: int | None = None,
@@ -59,16 +65,20 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         engine_ends: bool = False,
         reads_prompt: bool = True,
         sink: Callable[[StepReport], None] | None = None,
+        masses: bool = True,
     ) -> None:
-        self._bound = bound
+        bounds = list(bound) if isinstance(bound, Sequence) else [bound]
+        self._vocabulary = common_vocabulary(bounds)
+        # In the order in which the tracker numbers them.
+        self._bounds = list({id(each): each for each in bounds}.values())
         self._max_length = max_length
         self._max_new_tokens = max_new_tokens
         self._in_place = in_place
-        self._sink = sink
-        self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
-        self._width = bound.vocabulary.width
-        self._after_end = None if engine_ends else self._ids_that_add_text()
-        self._masker = RowMasker(bound, beams=beams, engine_ends=engine_ends, sink=sink)
+        self._tracker = RowTracker(bounds, reads_prompt=reads_prompt)
+        self._width = self._vocabulary.width
+        self._engine_ends = engine_ends
+        self._loud: torch.Tensor | None = None
+        self._masker = RowMasker(beams=beams, engine_ends=engine_ends, sink=sink, masses=masses)
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
@@ -88,46 +98,61 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {width}; "
                 f"bind it with vocab_width={scores.shape[-1]}"
             )
-        ids: Ids = input_ids.detach().to("cpu", torch.int64).numpy()
-        states = self._tracker.advance(ids).tolist()
-        raw = scores.clone() if self._in_place and self._sink is not None else scores
+        ids: Ids = input_ids.to("cpu", torch.int64).numpy()
+        tracker = self._tracker
+        states = tracker.follow(ids)
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
         length = ids.shape[1]
-        prompts = self._tracker.prompt_lengths.tolist()
-        live: list[LiveRow] = []
-        for row, state in enumerate(states):
-            if state == ENDED and self._after_end is not None:
-                self._silence(result, row, self._after_end)
+        lasts = ids[:, -1].tolist() if length else [None] * len(states)
+        groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
+        for row, (state, prompt, policy) in enumerate(
+            zip(states, tracker.prompt_lengths.tolist(), tracker.policies, strict=True)
+        ):
             if state < 0:
+                if state == ENDED and not self._engine_ends:
+                    self._silence(result, row)
                 continue
-            remaining = self._remaining(row, length)
+            remaining = self._remaining(prompt, length)
             if remaining is not None and remaining < 0:
                 # Assisted decoding scores positions past the limit, and never takes a token there.
                 continue
-            live.append(LiveRow(row, state, remaining, length - prompts[row], int(ids[row, -1])))
-        self._masker.apply(result, raw, self._tracker.tables, live)
+            groups[policy].add(row, state, remaining, length - prompt, lasts[row])
+        self._masker.apply(result, groups)
         return result
 
-    def _remaining(self, row: int, length: int) -> int | None:
+    def _remaining(self, prompt: int, length: int) -> int | None:
         """How many tokens may still follow the one that is being chosen; None: no limit is known."""
-        limit = math.inf if self._max_length is None else self._max_length
+        limit = self._max_length
         if self._max_new_tokens is not None:
-            limit = min(limit, int(self._tracker.prompt_lengths[row]) + self._max_new_tokens)
-        return None if limit == math.inf else int(limit) - length - 1
+            own = prompt + self._max_new_tokens
+            limit = own if limit is None else min(limit, own)
+        return None if limit is None else limit - length - 1
 
-    def _ids_that_add_text(self) -> torch.Tensor:
-        vocabulary = self._bound.vocabulary
-        loud = [index not in vocabulary.silent_ids for index in range(vocabulary.width)]
-        if all(loud):
-            for index in vocabulary.eos_ids:
-                loud[index] = False
-        return torch.tensor(loud)
-
-    @staticmethod
-    def _silence(result: torch.Tensor, row: int, loud: torch.Tensor) -> None:
+    def _silence(self, result: torch.Tensor, row: int) -> None:
         """After the end of the text: only tokens that add nothing. Engines that stopped ignore the row."""
-        loud = loud.to(result.device)
+        if self._loud is None:
+            vocabulary = self._vocabulary
+            self._loud = torch.ones(vocabulary.width, dtype=torch.bool)
+            self._loud[sorted(vocabulary.silent_ids) or list(vocabulary.eos_ids)] = False
+        loud = self._loud.to(result.device)
         quiet = result[row].masked_fill(loud, -math.inf)
         if bool((quiet.amax() == -math.inf).item()):
             quiet = torch.zeros_like(quiet).masked_fill(loud, -math.inf)
         result[row] = quiet
+
+
+def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:
+    """The vocabulary of guards that share a batch; `UnsupportedError` or `TokenizerError` if they have none."""
+    for number, bound in enumerate(bounds):
+        if not isinstance(bound, BoundGuard):
+            raise UnsupportedError(
+                f"bound[{number}]: {type(bound).__name__} is no bound guard; use guard.bind(tokenizer)"
+            )
+        if bound.vocabulary.digest != bounds[0].vocabulary.digest:
+            raise TokenizerError(
+                f"bound[{number}]: bound to another vocabulary than the first; bind all guards of a batch to one "
+                f"tokenizer, with the same vocab_width, skip_special_tokens and eos_token_ids"
+            )
+    if not bounds:
+        raise UnsupportedError("bound: at least one guard is needed")
+    return bounds[0].vocabulary

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from nco_guard.audit import RunRecorder
 from nco_guard.engines.hf.processor import StepReport
 from nco_guard.verify import Report
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "Recordings"]
 
 
 class Recording:
@@ -103,3 +104,71 @@ class Recording:
                 seconds=time.perf_counter() - self._started,
                 error=error,
             )
+
+
+class Recordings:
+    """The runs of one batch: each guard's own, with its own prompts only, numbered as if they were alone.
+
+    runs: one for each guard. run_of_prompt: which of them each prompt belongs to. rows: how many rows are scored; each
+    prompt has as many as the others. sink: the caller's own, to which all rows go together.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Recording],
+        run_of_prompt: Sequence[int],
+        rows: int,
+        sink: Callable[[StepReport], None] | None,
+    ) -> None:
+        self._runs = runs
+        self._run_of_prompt = run_of_prompt
+        self._sink = sink
+        self._listening = [run for run in range(len(runs)) if runs[run].wanted is not None]
+        self._numbers = [dict(zip(own, range(len(own)), strict=True)) for own in self._shares(rows)]
+
+    def _shares(self, count: int) -> list[list[int]]:
+        """For each run, which of so many rows or sequences are its own."""
+        prompts = len(self._run_of_prompt)
+        shares: list[list[int]] = [[] for _ in self._runs]
+        for number in range(count):
+            shares[self._run_of_prompt[number * prompts // count]].append(number)
+        return shares
+
+    @property
+    def wanted(self) -> Callable[[StepReport], None] | None:
+        """What the processor is to call; None if nobody listens."""
+        return self._on_step if self._sink is not None or self._listening else None
+
+    def _on_step(self, report: StepReport) -> None:
+        if self._sink is not None:
+            self._sink(report)
+        for run in self._listening:
+            record, numbers = self._runs[run].wanted, self._numbers[run]
+            places = [place for place, row in enumerate(report.rows) if row in numbers]
+            if record is not None and places:
+                record(report.part(places, [numbers[report.rows[place]] for place in places]))
+
+    def failed(self, error: BaseException) -> None:
+        """Generation ended by an error."""
+        with ExitStack() as each:  # the sink of one may fail; the others record all the same
+            for run in reversed(self._runs):  # the last one pushed is called first
+                each.callback(run.failed, error)
+
+    def finished(
+        self,
+        outcomes: Sequence[str],
+        token_ids: Sequence[list[int]],
+        reports: Sequence[Report],
+        texts: Sequence[str],
+    ) -> None:
+        """All texts are there and verified. They are read only where a correlation key is given."""
+        with ExitStack() as each:
+            shares = self._shares(len(outcomes))
+            for run, own in zip(reversed(self._runs), reversed(shares), strict=True):
+                each.callback(
+                    run.finished,
+                    [outcomes[number] for number in own],
+                    [token_ids[number] for number in own],
+                    [reports[number] for number in own],
+                    [texts[number] for number in own],
+                )

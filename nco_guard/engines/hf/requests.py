@@ -17,7 +17,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LiveRow, RowMasker, StepReport
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
@@ -30,7 +30,7 @@ _NUMBERS = 2**31
 class GuardedRequest:
     """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
 
-    number: counts the requests of one batch. limit: how many tokens it may generate.
+    number: counts the requests of one batch. limit: how many tokens it may generate. bound: its own guard's.
     error: why the policy could not let it go on, found while others generate.
     """
 
@@ -80,12 +80,15 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._sink = sink
         self._requests: dict[str, GuardedRequest] = {}
         self._retired: dict[str, int] = {}
-        self._maskers: dict[tuple[BoundGuard, bool], RowMasker] = {}
+        self._masker = RowMasker(engine_ends=True, on_failure=self._fail)
+        self._reporting = RowMasker(
+            engine_ends=True, on_failure=self._fail, sink=self._report, masses=sink is not None
+        )
         # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
         self._number = 0
         self._shown: list[GuardedRequest] = []
         self._recorded = False
-        self._waiting: list[tuple[BoundGuard, JointTables, list[LiveRow]]] | None = None
+        self._waiting: list[LiveRows] | None = None
 
     def announce(self, request_id: str, request: GuardedRequest) -> None:
         """Take a request on; before transformers gets to know it."""
@@ -112,7 +115,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
     def prepare_tensor_args(self, requests_with_new_token: Sequence[FutureRequestState]) -> torch.Tensor:
         """Find the states of the coming step; int32 [requests], its number for each row."""
         tables: dict[BoundGuard, JointTables] = {}
-        live: dict[BoundGuard, list[LiveRow]] = {}
+        live: dict[BoundGuard, LiveRows] = {}
         requests: list[GuardedRequest] = []
         for row, future in enumerate(requests_with_new_token):
             output = future.state.to_generation_output()
@@ -129,12 +132,14 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
                     "a request goes on after its end: its tokens were not those of the guard"
                 )
             requests.append(request)
-            live.setdefault(bound, []).append(LiveRow(row, state, request.limit - step - 1, step, None))
+            if bound not in live:
+                live[bound] = LiveRows.none(bound, present)
+            live[bound].add(row, state, request.limit - step - 1, step, None)
         self._number += 1
         self._forget_retired()
         self._shown = requests
         self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
-        self._waiting = [(bound, tables[bound], rows) for bound, rows in live.items()]
+        self._waiting = list(live.values())
         return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
@@ -146,18 +151,9 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         numbers = tensor_arg[: len(self._shown)].tolist()
         if self._waiting is None or any(number != self._number % _NUMBERS for number in numbers):
             raise GenerationError("these scores belong to another step than the masks")
-        raw = scores.clone() if self._recorded else scores
-        for bound, tables, rows in self._waiting:
-            self._masker(bound).apply(scores, raw, tables, rows)
+        (self._reporting if self._recorded else self._masker).apply(scores, self._waiting)
         self._waiting = None
         return scores
-
-    def _masker(self, bound: BoundGuard) -> RowMasker:
-        key = (bound, self._recorded)
-        if key not in self._maskers:
-            sink = self._report if self._recorded else None
-            self._maskers[key] = RowMasker(bound, engine_ends=True, sink=sink, on_failure=self._fail)
-        return self._maskers[key]
 
     def _fail(self, row: int, error: DeadEndError) -> int | None:
         """End this request alone, where an end-of-sequence lets it leave the batch."""
@@ -174,4 +170,4 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
             self._sink(replace(report, rows=[request.number for request in requests]))
         for at, request in enumerate(requests):
             if (record := request.recording.wanted) is not None:
-                record(report.only(at))
+                record(report.part([at], [0]))

@@ -1,27 +1,32 @@
 """Masking rows of scores whose states are known: penalties, -inf for forbidden tokens, dead ends, reports.
 
 Whoever knows which row continues which text (a `LogitsProcessor` from ids, continuous batching from its requests) hands
-over the joint states; everything that happens to the scores happens here. Cost: a sparse write of the forbidden ids.
+over the joint states; everything that happens to the scores happens here. Rows may have policies of their own.
+Cost: a sparse write of the forbidden ids (see `scores`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
 from nco_guard.batch import Ids
+from nco_guard.engines.hf.scores import Look, Looked, scores_of
 from nco_guard.errors import DeadEndError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
+from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRow", "RowMasker", "StepReport"]
+__all__ = ["LiveRows", "RowMasker", "StepReport"]
 
-_PROBED_COLUMNS = 256
+T = TypeVar("T")
+
+_NO_IDS: Ids = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,130 +53,166 @@ class StepReport:
     removed_mass: list[float]
     dead_end: list[str | None]
 
-    def only(self, at: int) -> StepReport:
-        """The part of one row, which becomes row 0."""
-        here = slice(at, at + 1)
+    def part(self, places: Sequence[int], rows: Sequence[int]) -> StepReport:
+        """The entries at the given places of the lists, their rows numbered anew."""
+
+        def chosen(values: list[T]) -> list[T]:
+            return [values[place] for place in places]
+
         return StepReport(
-            rows=[0],
-            steps=self.steps[here],
-            top_forbidden=self.top_forbidden[here],
-            top_penalized=self.top_penalized[here],
-            rule_ids=self.rule_ids[here],
-            best_allowed_rank=self.best_allowed_rank[here],
-            removed_mass=self.removed_mass[here],
-            dead_end=self.dead_end[here],
+            rows=list(rows),
+            steps=chosen(self.steps),
+            top_forbidden=chosen(self.top_forbidden),
+            top_penalized=chosen(self.top_penalized),
+            rule_ids=chosen(self.rule_ids),
+            best_allowed_rank=chosen(self.best_allowed_rank),
+            removed_mass=chosen(self.removed_mass),
+            dead_end=chosen(self.dead_end),
         )
 
 
-class LiveRow(NamedTuple):
-    """A row whose text goes on."""
+class LiveRows(NamedTuple):
+    """The rows of one policy whose texts go on; lists run in parallel."""
 
-    #: Its place in the scores.
-    row: int
-    #: The joint state of its text, not negative.
-    state: int
+    bound: BoundGuard
+    #: What the states belong to.
+    tables: JointTables
+    #: Their places in the scores.
+    rows: list[int]
+    #: The joint states of their texts, not negative.
+    states: list[int]
     #: How many tokens may still follow the one that is being chosen; None: no limit is known.
-    remaining: int | None
+    remaining: list[int | None]
     #: Tokens generated so far.
-    step: int
-    #: Its last token; None where it can be no pad.
-    last: int | None
+    steps: list[int]
+    #: Their last tokens; None where it can be no pad.
+    lasts: list[int | None]
+
+    @classmethod
+    def none(cls, bound: BoundGuard, tables: JointTables) -> LiveRows:
+        """No rows yet; `add` adds them."""
+        return cls(bound, tables, [], [], [], [], [])
+
+    def add(self, row: int, state: int, remaining: int | None, step: int, last: int | None) -> None:
+        """One more row."""
+        self.rows.append(row)
+        self.states.append(state)
+        self.remaining.append(remaining)
+        self.steps.append(step)
+        self.lasts.append(last)
 
 
 class RowMasker:
     """Masks live rows.
 
     Guarantee: in the rows named, the columns of forbidden tokens become -inf and penalties of soft rules are
-    subtracted; every other score stays as it is, bit by bit.
+    subtracted; every other score stays as it is, bit by bit. A dead end is resolved by the row's own policy.
 
-    beams, engine_ends, sink: as for `GuardLogitsProcessor`.
+    beams, engine_ends: as for `GuardLogitsProcessor`.
+    sink: receives one `StepReport` for each step. masses: whether it wants the removed probability of every row; else
+    it is NaN in rows where the model's first choice stands and is not penalised, which saves most of the cost.
     on_failure: called with a row and the error where no token is left and the policy has none either. Returns the token
     to write instead, or None, and then the error is raised.
     """
 
     def __init__(
         self,
-        bound: BoundGuard,
         *,
         beams: int = 1,
         engine_ends: bool = False,
         sink: Callable[[StepReport], None] | None = None,
+        masses: bool = True,
         on_failure: Callable[[int, DeadEndError], int | None] | None = None,
     ) -> None:
-        self._bound = bound
         self._beams = beams
         self._engine_ends = engine_ends
         self._sink = sink
+        self._masses = masses
         self._on_failure = on_failure
-        self._width = bound.vocabulary.width
-        self._silent = bound.vocabulary.silent_ids.intersection(bound.vocabulary.special_ids).difference(
-            bound.vocabulary.eos_ids
-        )
+        self._known: WeakKeyDictionary[BoundGuard, _Facts] = WeakKeyDictionary()
+        self._complements: dict[int, tuple[Ids, Ids]] = {}
 
-    def apply(
-        self, result: torch.Tensor, raw: torch.Tensor, tables: JointTables, live: Sequence[LiveRow]
-    ) -> None:
-        """Mask one step in place.
+    def apply(self, result: torch.Tensor, groups: Sequence[LiveRows]) -> None:
+        """Mask one step.
 
-        result: float [rows, width], written. raw: the same scores as they came, read only if there is a sink; then it
-        must not share memory with `result`. tables: what the states belong to. Raises `DeadEndError`.
+        result: float [rows, width], the scores, written in place. groups: rows by policy, all of one width; the beams
+        of a sequence have one policy. Raises `DeadEndError`.
         """
         columns: dict[int, Ids] = {}
-        penalised: dict[int, Ids] = {}
-        cache: dict[tuple[int, int | None], Ids] = {}
-        for row, state, remaining, _, _ in live:
-            key = (state, remaining)
-            forbidden = cache.get(key)
-            if forbidden is None:
-                forbidden = tables.forbidden(state, remaining)
-                cache[key] = forbidden
-            columns[row] = forbidden
-            costly, amounts = tables.penalties(state)
-            if len(costly):
-                penalised[row] = costly
-                index = torch.from_numpy(np.array(costly)).to(result.device)
-                result[row, index] -= torch.from_numpy(np.array(amounts)).to(result)
-        _fill(result, columns, self._width)
-        dead = self._dead_groups(self._dead_rows(result, columns, live), result.shape[0])
-        resolutions = {row: self._resolution(columns[row]) for row in dead}
-        if self._sink is not None and columns:
-            self._sink(self._report(raw, result, tables, live, penalised, resolutions))
-        for row, (name, token) in resolutions.items():
-            if token is None:
-                error = DeadEndError(
-                    f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: "
-                    f"{self._bound.policy.on_dead_end}, resolved by: {name}); if another processor masks tokens as "
-                    f"well (min_new_tokens, suppress_tokens, ...), relax it"
-                )
-                token = None if self._on_failure is None else self._on_failure(row, error)
-                if token is None:
-                    raise error
-            result[row, token] = 0.0
-
-    def _dead_rows(self, result: torch.Tensor, columns: dict[int, Ids], live: Sequence[LiveRow]) -> set[int]:
-        """The rows in which no token is left."""
+        penalties: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
+        probe = 0
+        for group in groups:
+            facts = self._facts(group.bound)
+            probe = facts.probe
+            forbidden_in = group.tables.forbidden
+            # Most rows of a batch are in few states.
+            known: dict[tuple[int, int | None], Ids] = {}
+            for row, state, remaining in zip(group.rows, group.states, group.remaining, strict=True):
+                key = (state, remaining)
+                forbidden = known.get(key)
+                if forbidden is None:
+                    forbidden = known[key] = forbidden_in(state, remaining)
+                columns[row] = forbidden
+            if facts.soft:
+                penalties |= _penalties(result, group)
         if not columns:
-            return set()
-        # A few columns tell that a row is alive; the whole row is read only where they do not.
-        stride = max(1, self._width // _PROBED_COLUMNS)
-        suspects = (result[:, ::stride].amax(dim=-1) == -math.inf).nonzero().ravel().tolist()
-        dead = {row for row in suspects if row in columns and bool((result[row].amax() == -math.inf).item())}
-        for row, _, _, _, last in live if dead else ():
+            return
+        scores = scores_of(result, self._complements)
+        looked: list[Looked] = []
+        if self._sink is not None:
+            pads = self._pads(groups)
+            wanted = [
+                Look(row, forbidden, penalties[row][0] if row in penalties else _NO_IDS, pads.get(row))
+                for row, forbidden in columns.items()
+            ]
+            looked = scores.look(wanted, removed=self._masses)
+        for row, (_, at, less) in penalties.items():
+            result[row, at] -= less
+        scores.forbid(columns)
+        dead = scores.empty(columns, probe)
+        resolutions = self._resolve(result, groups, columns, dead) if dead else {}
+        if self._sink is not None:
+            self._sink(_report(groups, looked, resolutions))
+        for row, (name, token) in resolutions.items():
+            result[row, self._chosen(groups, row, name, token)] = 0.0
+
+    def _facts(self, bound: BoundGuard) -> _Facts:
+        facts = self._known.get(bound)
+        if facts is None:
+            facts = self._known[bound] = _Facts.of(bound)
+        return facts
+
+    def _pads(self, groups: Sequence[LiveRows]) -> dict[int, int]:
+        """Rows whose last token may be a pad, and that token."""
+        return {
+            row: last
+            for group in groups
+            for row, last in zip(group.rows, group.lasts, strict=True)
+            if last is not None and last in self._facts(group.bound).silent
+        }
+
+    def _resolve(
+        self,
+        result: torch.Tensor,
+        groups: Sequence[LiveRows],
+        columns: Mapping[int, Ids],
+        dead: set[int],
+    ) -> dict[int, tuple[str, int | None]]:
+        """What is to be done about rows in which no token is left, unless a live beam stands in for them."""
+        pads = self._pads(groups)
+        for row in list(dead):
             # A row that was stopped from outside where its text may not end gets pads, which use up what was
             # left to bring it to an end. One more pad adds no text either; whoever stopped it has to trim it.
-            if row in dead and last in self._silent:
-                result[row, last] = 0.0
+            if row in pads:
+                result[row, pads[row]] = 0.0
                 dead.remove(row)
-        return dead
+        total = result.shape[0]
+        families = (range(first, min(first + self._beams, total)) for first in range(0, total, self._beams))
+        lost = [row for family in families if dead and dead.issuperset(family) for row in family]
+        return {row: self._resolution(_group_of(groups, row).bound, columns[row]) for row in lost}
 
-    def _dead_groups(self, dead: set[int], rows: int) -> list[int]:
-        """The dead rows that no live beam of the same sequence stands in for."""
-        groups = (range(first, min(first + self._beams, rows)) for first in range(0, rows, self._beams))
-        return [row for group in groups if dead and dead.issuperset(group) for row in group]
-
-    def _resolution(self, forbidden: Ids) -> tuple[str, int | None]:
+    def _resolution(self, bound: BoundGuard, forbidden: Ids) -> tuple[str, int | None]:
         """What the policy has for a dead end: its name, and the token to write; None: an error."""
-        bound = self._bound
         wanted = bound.policy.on_dead_end
         if wanted == "fallback" and bound.fallback_id is not None and bound.fallback_id not in forbidden:
             return "fallback", bound.fallback_id
@@ -182,45 +223,85 @@ class RowMasker:
                     return "end", token
         return "error", None
 
-    def _report(
-        self,
-        raw: torch.Tensor,
-        result: torch.Tensor,
-        tables: JointTables,
-        live: Sequence[LiveRow],
-        penalised: dict[int, Ids],
-        resolutions: dict[int, tuple[str, int | None]],
-    ) -> StepReport:
-        rows = [row.row for row in live]
-        scores = raw[rows].float()
-        blocked = (result[rows] == -math.inf) & (scores > -math.inf)
-        removed = scores.masked_fill(~blocked, -math.inf).logsumexp(-1) - scores.logsumexp(-1)
-        best = scores.masked_fill(blocked, -math.inf).amax(-1, keepdim=True)
-        ranks = (scores > best).sum(-1).tolist()
-        tops = scores.argmax(-1).tolist()
-        costly = [top in penalised.get(row, ()) for row, top in zip(rows, tops, strict=True)]
-        return StepReport(
-            rows=rows,
-            steps=[row.step for row in live],
-            top_forbidden=[rank > 0 for rank in ranks],
-            top_penalized=costly,
-            rule_ids=[
-                tables.rules_at_fault(row.state, top) if rank or cost else ()
-                for row, top, rank, cost in zip(live, tops, ranks, costly, strict=True)
-            ],
-            best_allowed_rank=ranks,
-            removed_mass=[min(1.0, mass) for mass in removed.exp().tolist()],
-            dead_end=[resolutions[row][0] if row in resolutions else None for row in rows],
+    def _chosen(self, groups: Sequence[LiveRows], row: int, name: str, token: int | None) -> int:
+        """The token to write at a dead end. Raises `DeadEndError` where there is none."""
+        if token is not None:
+            return token
+        wanted = _group_of(groups, row).bound.policy.on_dead_end
+        error = DeadEndError(
+            f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {wanted}, "
+            f"resolved by: {name}); if another processor masks tokens as well (min_new_tokens, "
+            f"suppress_tokens, ...), relax it"
         )
+        token = None if self._on_failure is None else self._on_failure(row, error)
+        if token is None:
+            raise error
+        return token
 
 
-def _fill(result: torch.Tensor, columns: dict[int, Ids], width: int) -> None:
-    """-inf at the given columns of each row, by one sparse write."""
-    if not columns:
-        return
-    if result.is_contiguous():
-        flat = np.concatenate([forbidden + row * width for row, forbidden in columns.items()])
-        result.view(-1).index_fill_(0, torch.from_numpy(flat).to(result.device), -math.inf)
-        return
-    for row, forbidden in columns.items():
-        result[row, torch.from_numpy(np.array(forbidden)).to(result.device)] = -math.inf
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a masker needs to know of a policy in every step.
+
+    silent: special tokens that may be pads. soft: whether there are penalties. probe: a column that is likely to be
+    alive.
+    """
+
+    silent: frozenset[int]
+    soft: bool
+    probe: int
+
+    @classmethod
+    def of(cls, bound: BoundGuard) -> _Facts:
+        vocabulary = bound.vocabulary
+        silent = vocabulary.silent_ids.intersection(vocabulary.special_ids).difference(vocabulary.eos_ids)
+        soft = any(rule.mode == "soft" for rule in bound.policy.rules)
+        return cls(silent, soft, _likely_alive(vocabulary))
+
+
+def _likely_alive(vocabulary: Vocabulary) -> int:
+    outside = {*vocabulary.unusable_ids, *vocabulary.special_ids}
+    middle = vocabulary.width // 2
+    return next((index for index in range(middle, vocabulary.width) if index not in outside), middle)
+
+
+def _penalties(result: torch.Tensor, group: LiveRows) -> dict[int, tuple[Ids, torch.Tensor, torch.Tensor]]:
+    """What soft rules subtract, by row: ids, the same on the device, and amounts."""
+    found: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
+    for row, state in zip(group.rows, group.states, strict=True):
+        ids, amounts = group.tables.penalties(state)
+        if len(ids):
+            at = torch.from_numpy(np.array(ids)).to(result.device)
+            found[row] = ids, at, torch.from_numpy(np.array(amounts)).to(result)
+    return found
+
+
+def _group_of(groups: Sequence[LiveRows], row: int) -> LiveRows:
+    return next(group for group in groups if row in group.rows)
+
+
+def _report(
+    groups: Sequence[LiveRows], looked: Sequence[Looked], resolutions: Mapping[int, tuple[str, int | None]]
+) -> StepReport:
+    rows, steps, rules = [], [], []
+    seen = iter(looked)
+    for group in groups:
+        rows += group.rows
+        steps += group.steps
+        for state, look in zip(group.states, seen, strict=False):
+            changed = look.rank or look.penalised
+            rules.append(group.tables.rules_at_fault(state, look.top) if changed else ())
+    report = StepReport(
+        rows=rows,
+        steps=steps,
+        top_forbidden=[look.rank > 0 for look in looked],
+        top_penalized=[look.penalised for look in looked],
+        rule_ids=rules,
+        best_allowed_rank=[look.rank for look in looked],
+        removed_mass=[look.removed for look in looked],
+        dead_end=[resolutions[row][0] if row in resolutions else None for row in rows],
+    )
+    if len(groups) == 1:
+        return report
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    return report.part(order, [rows[place] for place in order])

@@ -1,0 +1,17 @@
+"""LlamaIndex and nco-guard: local models that cannot write what a policy forbids, and checks for everything else.
+
+    from nco_guard import Policy
+    from llama_index.llms.nco_guard import NCOGuardLLM
+
+    llm = NCOGuardLLM("my-model", policy=Policy.from_presets("pii", "ldnoobw"))
+
+`NCOGuardLLM` enforces while the model writes. `NCOGuardPostprocessor` (retrieved text) and `NCOGuardOutputParser`
+(finished output of any LLM) verify and redact; `NCOGuardAuditHandler` records.
+"""
+
+from llama_index.llms.nco_guard.base import NCOGuardLLM
+from llama_index.llms.nco_guard.instrumentation import NCOGuardAuditHandler
+from llama_index.llms.nco_guard.output_parser import NCOGuardOutputParser
+from llama_index.llms.nco_guard.postprocessor import NCOGuardPostprocessor
+
+__all__ = ["NCOGuardAuditHandler", "NCOGuardLLM", "NCOGuardOutputParser", "NCOGuardPostprocessor"]

@@ -1,0 +1,208 @@
+"""One guarded call: as a whole or piece by piece, from a thread or from an event loop that goes on running.
+
+Nothing here knows LlamaIndex. Generation runs in the calling thread (`run`) or in one of its own; an error of it is
+raised where its reader waits, and a reader that leaves stops it at its next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from llama_index.llms.nco_guard.replies import ReplyReader, ToolCall
+from transformers import StoppingCriteria
+
+from nco_guard import BoundGuard, Guard, Report
+from nco_guard.audit import RunRecorder
+from nco_guard.engines.hf import GenerationResult
+from nco_guard.engines.hf.generation import generate_ids
+from nco_guard.errors import GenerationError
+
+__all__ = ["Call", "Reply", "StopAtIds", "Usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Numbers of tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is there of a reply: the whole content so far, what the last piece added, and the finished tool calls.
+
+    `outcome` (as in `nco_guard.engines.hf`) and `usage` are known with the last one only.
+    """
+
+    content: str
+    delta: str
+    calls: tuple[ToolCall, ...]
+    outcome: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """Everything that one call needs; guards, models and tokenizers are shared between calls.
+
+    inputs: what the tokenizer returned for one prompt. options: further options of `model.generate`.
+    stop, marks, begun, single_call: see `ReplyReader`. requires_call: a reply without a tool call is an error.
+    parent_id: the caller's own id, for the audit log.
+    """
+
+    guard: Guard
+    bound: BoundGuard
+    model: Any
+    tokenizer: Any
+    inputs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    stop: tuple[str, ...] = ()
+    marks: tuple[str, str] | None = None
+    begun: str = ""
+    single_call: bool = False
+    requires_call: bool = False
+    parent_id: str | None = None
+    _left: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def run(self) -> Reply:
+        """The whole reply, in this thread."""
+        result = self._generate(None)
+        reader = self._reader()
+        reader.feed(result.texts[0], final=True)
+        return self._last(reader, "", result)
+
+    async def arun(self) -> Reply:
+        """The whole reply; the event loop goes on meanwhile, and cancelling stops the generation."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, self.run)
+        finally:
+            self._left.set()
+
+    def stream(self) -> Iterator[Reply]:
+        """The reply as it grows; the last one has an outcome."""
+        pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        reader = self._reader()
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
+            generation = pool.submit(self._generate, pieces.put)
+            generation.add_done_callback(lambda _: pieces.put(None))
+            try:
+                while (piece := pieces.get()) is not None:
+                    yield from self._grown(reader, piece)
+            finally:
+                self._left.set()
+            result = generation.result()
+            yield self._last(reader, reader.feed("", final=True), result)
+
+    async def astream(self) -> AsyncIterator[Reply]:
+        """The same for an event loop."""
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        reader = self._reader()
+
+        def hand_over(piece: str) -> None:
+            if not self._left.is_set():
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        generation = loop.run_in_executor(None, self._generate, hand_over)
+        generation.add_done_callback(lambda _: pieces.put_nowait(None))
+        try:
+            while (piece := await pieces.get()) is not None:
+                for reply in self._grown(reader, piece):
+                    yield reply
+            result = generation.result()
+            yield self._last(reader, reader.feed("", final=True), result)
+        finally:
+            self._left.set()
+            if not generation.done():
+                # Nobody will ask for its result any more.
+                generation.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    def _reader(self) -> ReplyReader:
+        context = ""
+        if self.bound.needs_context:
+            prompt = self.inputs["input_ids"][0].tolist()
+            context = self.bound.vocabulary.continuation_of(prompt, [])[0]
+        return ReplyReader(
+            self.guard.compiled,
+            context=context,
+            stop=self.stop,
+            marks=self.marks,
+            begun=self.begun,
+            single_call=self.single_call,
+        )
+
+    @staticmethod
+    def _grown(reader: ReplyReader, piece: str) -> Iterator[Reply]:
+        before = len(reader.calls)
+        delta = reader.feed(piece)
+        if delta or len(reader.calls) > before:
+            yield Reply(reader.content, delta, reader.calls)
+
+    def _last(self, reader: ReplyReader, delta: str, result: GenerationResult) -> Reply:
+        if self.requires_call and not reader.calls:
+            raise GenerationError(
+                f"a tool call was required and the model wrote none that can be read (outcome: {result.outcomes[0]}); "
+                f"allow more max_new_tokens, or let the model choose"
+            )
+        usage = Usage(self.inputs["input_ids"].shape[1], len(result.token_ids[0]))
+        return Reply(reader.content, delta, reader.calls, result.outcomes[0], usage)
+
+    def _generate(self, on_text: Callable[[str], None] | None) -> GenerationResult:
+        options = {**self.options, **self.inputs}
+        options["stopping_criteria"] = [*(options.get("stopping_criteria") or ()), _ReaderLeft(self._left)]
+        if self.stop:
+            options["stop_strings"] = list(self.stop)
+        guard = _Traced(self.guard, self.parent_id)
+        return generate_ids(guard, self.model, self.tokenizer, options, on_text=on_text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A guard whose runs are recorded as parts of the caller's span."""
+
+    guard: Guard
+    parent_id: str | None
+
+    def bind(
+        self,
+        tokenizer: Any,
+        vocab_width: int | None = None,
+        skip_special_tokens: bool = True,
+        eos_token_ids: Iterable[int] | None = None,
+    ) -> BoundGuard:
+        return self.guard.bind(tokenizer, vocab_width, skip_special_tokens, eos_token_ids)
+
+    def verify(self, text: str, *, context: str = "") -> Report:
+        return self.guard.verify(text, context=context)
+
+    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
+        return self.guard.recorder(bound, sequences, model_id, parent_id=self.parent_id)
+
+
+class _ReaderLeft(StoppingCriteria):  # type: ignore[misc]
+    """Stops a generation whose reader has gone."""
+
+    def __init__(self, left: threading.Event) -> None:
+        self._left = left
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self._left.is_set(), device=input_ids.device)
+
+
+class StopAtIds(StoppingCriteria):  # type: ignore[misc]
+    """Stops after any of some tokens, which stay in the text: `stopping_ids` of LlamaIndex's `HuggingFaceLLM`."""
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        self._ids = sorted(set(ids))
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        """int64 [rows, length] -> bool [rows]."""
+        return torch.isin(input_ids[:, -1], torch.tensor(self._ids, device=input_ids.device))

@@ -1,0 +1,81 @@
+"""Replies as LlamaIndex's responses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    ContentBlock,
+    MessageRole,
+    TextBlock,
+    ToolCallBlock,
+)
+from llama_index.llms.nco_guard.decoding import Call, Reply
+
+__all__ = ["Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call, and how its replies look in LlamaIndex."""
+
+    call: Call
+
+    def completion(self, reply: Reply) -> CompletionResponse:
+        """A reply of text alone."""
+        raw = self._raw(reply)
+        return CompletionResponse(
+            text=reply.content, delta=reply.delta, raw=raw, additional_kwargs=self._numbers(reply)
+        )
+
+    def message(self, reply: Reply) -> ChatResponse:
+        """An assistant's message: content and tool calls."""
+        blocks: list[ContentBlock] = []
+        if reply.content or not reply.calls:
+            blocks.append(TextBlock(text=reply.content))
+        blocks += [
+            ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments)
+            for call in reply.calls
+        ]
+        extra: dict[str, Any] = {}
+        if reply.calls:
+            # LlamaIndex's structured programs look for calls here.
+            extra["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                    },
+                }
+                for call in reply.calls
+            ]
+        return ChatResponse(
+            message=ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra),
+            delta=reply.delta,
+            raw=self._raw(reply),
+            additional_kwargs=self._numbers(reply),
+        )
+
+    def _raw(self, reply: Reply) -> dict[str, Any]:
+        raw: dict[str, Any] = {"policy_digest": self.call.guard.policy.digest, "outcome": reply.outcome}
+        if reply.usage is not None:
+            raw["usage"] = self._numbers(reply)
+        return raw
+
+    @staticmethod
+    def _numbers(reply: Reply) -> dict[str, Any]:
+        if reply.usage is None:
+            return {}
+        prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }

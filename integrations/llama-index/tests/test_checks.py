@@ -1,0 +1,293 @@
+"""Retrieved text and finished output: verified, redacted or refused, and recorded; never with a word of text."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.llms import ChatMessage
+from llama_index.core.output_parsers import PydanticOutputParser
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.schema import (
+    ImageNode,
+    MetadataMode,
+    Node,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.llms.nco_guard import (
+    NCOGuardAuditHandler,
+    NCOGuardLLM,
+    NCOGuardOutputParser,
+    NCOGuardPostprocessor,
+)
+from pydantic import BaseModel
+
+from nco_guard import Policy, RegexRule, StringRule
+from nco_guard.audit import JsonLinesSink, MemorySink, read_events
+from nco_guard.errors import UnsupportedError, ViolationError
+
+pytestmark = pytest.mark.anyio
+SECRET = "jane.doe@example.com"
+POLICY = Policy(
+    name="secret", rules=[StringRule(id="secret", strings=[SECRET]), RegexRule(id="year", regex="1999")]
+)
+
+
+def node(text: str = f"Write to {SECRET}.", **fields: Any) -> NodeWithScore:
+    return NodeWithScore(node=TextNode(text=text, **fields), score=0.5)
+
+
+def test_every_part_of_a_node_that_can_be_seen_is_redacted() -> None:
+    given = node(
+        metadata={
+            "owner": SECRET,
+            SECRET: ["x", {"y": SECRET}],
+            "since": date(1999, 1, 2),
+            "year": 1999,
+            "ok": 1.5,
+        },
+        embedding=[0.1],
+        relationships={
+            NodeRelationship.SOURCE: RelatedNodeInfo(node_id="doc", metadata={"owner": SECRET}),
+            NodeRelationship.CHILD: [RelatedNodeInfo(node_id="child", metadata={"owner": SECRET})],
+        },
+    )
+    before = given.model_dump_json()
+    (clean,) = NCOGuardPostprocessor(POLICY).postprocess_nodes([given])
+    assert SECRET not in str(clean.model_dump())
+    assert "1999" not in str(clean.node.metadata)
+    assert clean.node.text == "Write to [redacted]."
+    assert clean.node.metadata["ok"] == 1.5
+    assert clean.score == 0.5
+    assert clean.node.embedding is None
+    assert clean.node.ref_doc_id == "doc"
+    assert given.model_dump_json() == before
+
+
+def test_a_node_without_a_match_is_the_same_object() -> None:
+    given = node("Nothing here.", metadata={"file": "a.txt"})
+    assert NCOGuardPostprocessor(POLICY).postprocess_nodes([given])[0] is given
+
+
+def test_a_match_of_key_and_value_together_is_redacted_too() -> None:
+    policy = Policy(name="pair", rules=[RegexRule(id="pair", regex=r"pin: \d{4}")])
+    (clean,) = NCOGuardPostprocessor(policy).postprocess_nodes([node("Hello", metadata={"pin": 1234})])
+    assert "1234" not in clean.get_content(MetadataMode.ALL)
+    assert "Hello" in clean.get_content(MetadataMode.ALL)
+
+
+def test_newer_nodes_and_replacements_by_rule() -> None:
+    from llama_index.core.schema import MediaResource
+
+    given = NodeWithScore(node=Node(text_resource=MediaResource(text=f"Write to {SECRET} in 1999.")))
+    post = NCOGuardPostprocessor(POLICY, replacement=lambda rule: f"<{rule}>")
+    (clean,) = post.postprocess_nodes([given])
+    assert clean.get_content() == "Write to <secret> in <year>."
+    assert SECRET in given.get_content()
+
+
+def test_actions() -> None:
+    nodes = [node(), node("Nothing here.")]
+    assert NCOGuardPostprocessor(POLICY, action="drop").postprocess_nodes(nodes) == nodes[1:]
+    assert NCOGuardPostprocessor(POLICY, action="report").postprocess_nodes(nodes) == nodes
+    with pytest.raises(ViolationError, match="secret") as caught:
+        NCOGuardPostprocessor(POLICY, action="raise").postprocess_nodes(nodes)
+    assert SECRET not in str(caught.value)
+
+
+async def test_the_async_route_is_the_same() -> None:
+    (clean,) = await NCOGuardPostprocessor(POLICY).apostprocess_nodes([node()])
+    assert clean.node.text == "Write to [redacted]."
+
+
+def test_what_cannot_be_searched_is_refused_or_dropped() -> None:
+    picture = NodeWithScore(node=ImageNode(text="A picture.", image="aGVsbG8="))
+    with pytest.raises(UnsupportedError, match="image"):
+        NCOGuardPostprocessor(POLICY).postprocess_nodes([picture])
+    assert NCOGuardPostprocessor(POLICY, action="drop").postprocess_nodes([picture]) == []
+
+
+def test_what_was_retrieved_is_recorded_without_text() -> None:
+    sink = MemorySink()
+    NCOGuardPostprocessor(POLICY, audit=sink).postprocess_nodes([node(), node("Nothing here.")])
+    assert [(event.kind, event.ok) for event in sink.events] == [
+        ("verification", False),
+        ("verification", True),
+    ]
+    (found,) = sink.events[0].findings
+    assert (found.rule_id, found.start, found.end) == ("secret", 9, 9 + len(SECRET))
+    assert SECRET not in "".join(event.to_json() for event in sink.events)
+
+
+# -- output parser ---------------------------------------------------------------------------------------------
+
+
+class Answer(BaseModel):
+    text: str
+
+
+def test_finished_output_is_refused_or_redacted() -> None:
+    assert NCOGuardOutputParser(POLICY).parse("Nothing here.") == "Nothing here."
+    with pytest.raises(ViolationError, match="model output") as caught:
+        NCOGuardOutputParser(POLICY).parse(f"Write to {SECRET}.")
+    assert SECRET not in str(caught.value)
+    assert NCOGuardOutputParser(POLICY, action="redact").parse(f"To {SECRET}.") == "To [redacted]."
+
+
+def test_what_an_inner_parser_brings_out_is_verified_as_well() -> None:
+    parser = NCOGuardOutputParser(POLICY, inner=PydanticOutputParser(Answer))
+    assert parser.parse('{"text": "fine"}') == Answer(text="fine")
+    assert "JSON schema" in parser.format("Ask")
+    with pytest.raises(ViolationError, match="parsed"):
+        parser.parse(r'{"text": "jane.doe\u0040example.com"}')
+
+
+def test_it_guards_the_output_of_any_llm(pair: tuple[Any, Any], policy: Policy) -> None:
+    """Here the model that ships, wrapped by LlamaIndex's own class."""
+    pytest.importorskip("llama_index.llms.huggingface")
+    from llama_index.llms.huggingface import HuggingFaceLLM
+
+    model, tokenizer = pair
+    free = HuggingFaceLLM(
+        model=model, tokenizer=tokenizer, context_window=1024, is_chat_model=True, max_new_tokens=64
+    )
+    prompt = PromptTemplate("What contact details do we have for Maria Lopez?")
+    free.output_parser = NCOGuardOutputParser(policy)
+    with pytest.raises(ViolationError):
+        free.predict(prompt)
+    free.output_parser = NCOGuardOutputParser(policy, action="redact")
+    assert "[redacted]" in free.predict(prompt)
+
+
+# -- audit -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(policy: Policy) -> Any:
+    sink = MemorySink()
+    dispatcher = get_dispatcher()
+    handler = NCOGuardAuditHandler(policy, sink)
+    dispatcher.add_event_handler(handler)
+    yield handler, sink
+    dispatcher.event_handlers.remove(handler)
+
+
+ASK = "What contact details do we have for Maria Lopez?"
+
+
+async def test_every_route_is_recorded_as_one_whole_run(llm: NCOGuardLLM, recorded: Any) -> None:
+    _, sink = recorded
+    chat = [ChatMessage(role="user", content=ASK)]
+    llm.complete(ASK)
+    list(llm.stream_complete(ASK))
+    llm.chat(chat)
+    list(llm.stream_chat(chat))
+    await llm.acomplete(ASK)
+    _ = [chunk async for chunk in await llm.astream_complete(ASK)]
+    await llm.achat(chat)
+    _ = [chunk async for chunk in await llm.astream_chat(chat)]
+    kinds = [event.kind for event in sink.events]
+    assert kinds == ["run_started", "verification", "run_finished"] * 8
+    assert all(event.ok for event in sink.events if event.kind == "verification")
+    finished = [event for event in sink.events if event.kind == "run_finished"]
+    assert {event.outcomes for event in finished} == {("ended",)}
+    assert all(event.tokens > 10 for event in finished)
+    assert "Maria" not in "".join(event.to_json() for event in sink.events)
+
+
+def test_the_runs_of_handler_and_decoder_belong_to_one_span(
+    pair: tuple[Any, Any], policy: Policy, recorded: Any
+) -> None:
+    _, observed = recorded
+    decoded = MemorySink()
+    NCOGuardLLM(*pair, policy=policy, audit=decoded, max_new_tokens=64).complete(ASK)
+    spans = {event.parent_id for event in (*observed.events, *decoded.events)}
+    assert len(spans) == 1
+    assert next(iter(spans)).startswith("NCOGuardLLM.complete-")
+    assert any(event.kind == "intervention" for event in decoded.events)
+
+
+def test_what_an_unguarded_llm_writes_is_found(pair: tuple[Any, Any], recorded: Any) -> None:
+    _, sink = recorded
+    free = NCOGuardLLM(
+        *pair, policy=Policy(name="nothing", rules=[StringRule(id="n", strings=["no such word"])])
+    )
+    free.complete(ASK)
+    (found,) = [event for event in sink.events if event.kind == "verification"]
+    assert not found.ok
+    assert found.findings
+
+
+def test_tool_calls_are_verified_part_by_part(llm: NCOGuardLLM, tools: list[Any], recorded: Any) -> None:
+    _, sink = recorded
+    llm.chat_with_tools(tools, user_msg="Where is order A-1042?")
+    verified = [event.length for event in sink.events if event.kind == "verification"]
+    assert verified == [0, len("lookup_order"), len("order_id"), len("A-1042")]
+
+
+def _fails(input_ids: Any, scores: Any) -> Any:
+    raise ZeroDivisionError(SECRET)
+
+
+async def test_failed_calls_are_recorded_without_their_message(llm: NCOGuardLLM, recorded: Any) -> None:
+    _, sink = recorded
+    options = {"logits_processor": [_fails]}
+    with pytest.raises(ZeroDivisionError):
+        llm.complete(ASK, **options)
+    with pytest.raises(ZeroDivisionError):
+        list(llm.stream_complete(ASK, **options))
+    with pytest.raises(ZeroDivisionError):
+        await llm.acomplete(ASK, **options)
+    chunks = await llm.astream_complete(ASK, **options)
+    with pytest.raises(ZeroDivisionError):
+        _ = [chunk async for chunk in chunks]
+    errors = [event.error for event in sink.events if event.kind == "run_finished"]
+    assert errors == ["GenerationError", "ZeroDivisionError", "GenerationError", "ZeroDivisionError"]
+    assert SECRET not in "".join(event.to_json() for event in sink.events)
+
+
+def test_a_record_that_cannot_be_written_is_counted(llm: NCOGuardLLM, policy: Policy) -> None:
+    def full(event: Any) -> None:
+        raise OSError("no space left")
+
+    handler = NCOGuardAuditHandler(policy, full)
+    dispatcher = get_dispatcher()
+    dispatcher.add_event_handler(handler)
+    try:
+        llm.complete("Hello")
+    finally:
+        dispatcher.event_handlers.remove(handler)
+    assert handler.failures >= 2
+
+
+def test_the_log_can_be_read_back(pair: tuple[Any, Any], policy: Policy, tmp_path: Path) -> None:
+    with JsonLinesSink(tmp_path / "audit.jsonl") as sink:
+        NCOGuardLLM(*pair, policy=policy, audit=sink).complete(ASK)
+    log = read_events(tmp_path / "audit.jsonl")
+    assert log.whole
+    assert log.events[0].kind == "run_started"
+    assert log.events[-1].kind == "run_finished"
+    assert all(json.loads(event.to_json()) for event in log.events)
+
+
+def test_llamaindexs_own_observers_see_what_they_expect(pair: tuple[Any, Any], policy: Policy) -> None:
+    from llama_index.core.callbacks import CallbackManager, LlamaDebugHandler, TokenCountingHandler
+
+    debug, counter = LlamaDebugHandler(print_trace_on_end=False), TokenCountingHandler()
+    llm = NCOGuardLLM(
+        *pair, policy=policy, max_new_tokens=64, callback_manager=CallbackManager([debug, counter])
+    )
+    answer = llm.complete(ASK)
+    list(llm.stream_chat([ChatMessage(role="user", content=ASK)]))
+    pairs = debug.get_llm_inputs_outputs()
+    assert len(pairs) == 2
+    assert pairs[0][0].payload["serialized"]["policy_digest"] == policy.digest
+    assert counter.llm_token_counts[0].completion_token_count == answer.additional_kwargs["completion_tokens"]
+    assert counter.llm_token_counts[1].completion_token_count > 0

@@ -1,0 +1,97 @@
+"""Suite `memory`: random text for a million steps, and what the process holds meanwhile.
+
+The tokens are drawn evenly from the vocabulary among those that are allowed, in texts of 200: hardly a state is met
+twice, which is the worst that can happen to caches. The guard's memory limit is set low, so that it is reached.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.bench.constraints import EVERYTHING, SUBSTRINGS, ConstraintSet
+from nco_guard.bench.methods import World
+from nco_guard.bench.plan import Plan, Samples, case_of
+from nco_guard.bench.processes import Memory, resident_mib
+from nco_guard.compiler import compile_policy
+from nco_guard.session import BoundGuard
+
+__all__ = ["memory_suite", "random_text"]
+
+LIMIT_MIB = 64
+_TEXT = 200
+_POINTS = 200
+
+
+def memory_suite(plan: Plan) -> None:
+    """The smallest and the largest policy."""
+    for constraint in (SUBSTRINGS, EVERYTHING):
+        plan.say(f"memory: {constraint.name}: {plan.options.random_steps:,} steps of random text")
+        case = case_of("memory", "ours", constraint, plan.world, size=plan.options.random_steps)
+        seconds = 40.0 if plan.options.quick else 12 * plan.options.case_seconds
+        bounds = plan.bounds(seconds / plan.options.case_seconds)
+        # Half of the bound, so that what was measured until then is kept.
+        plan.measure(
+            case, bounds, random_text, constraint, plan.world, plan.options.random_steps, seconds / 2
+        )
+
+
+def random_text(constraint: ConstraintSet, world: World, steps: int, seconds: float) -> Samples:
+    """Resident memory along the way, less what it was before: `resident_mib` at `at_count` steps.
+
+    Ends early when the time is up; `at_count` shows where.
+    """
+    rng = random.Random(0)
+    width, ends = world.vocabulary.width, frozenset(world.vocabulary.eos_ids)
+    compiled = compile_policy(constraint.policy)
+    with Memory():
+        before = resident_mib()
+        bound = BoundGuard(compiled, world.vocabulary, memory_limit=LIMIT_MIB << 20)
+        session = bound.session()
+        every = max(1, steps // _POINTS)
+        started = time.monotonic()
+        samples: Samples = {
+            "at_count": [],
+            "resident_mib": [],
+            "tables_mib": [],
+            "replaced_count": [],
+            "elapsed_s": [],
+        }
+        replaced, tables = 0, bound.tables
+        for step in range(steps + 1):
+            if step % every == 0:
+                samples["at_count"].append(step)
+                samples["resident_mib"].append(resident_mib() - before)
+                samples["tables_mib"].append(bound.stats["table_bytes"] / 2**20)
+                samples["replaced_count"].append(replaced)
+                samples["elapsed_s"].append(time.monotonic() - started)
+                if samples["elapsed_s"][-1] > seconds:
+                    break
+            if step % _TEXT == 0:
+                session = bound.session()
+            if bound.tables is not tables:
+                replaced, tables = replaced + 1, bound.tables
+            forbidden = session.forbidden_ids()
+            token = _draw(rng, forbidden, ends, width)
+            if token is not None:
+                session.advance(token)
+    return samples
+
+
+def _draw(rng: random.Random, forbidden: NDArray[np.int64], ends: frozenset[int], width: int) -> int | None:
+    """An allowed token that does not end the text; None if there is none."""
+    for _ in range(20):
+        token = rng.randrange(width)
+        if token not in ends and not _holds(forbidden, token):
+            return token
+    # Inside a character of several bytes few tokens are allowed.
+    allowed = np.setdiff1d(np.arange(width), np.append(forbidden, list(ends)))
+    return int(rng.choice(allowed.tolist())) if len(allowed) else None
+
+
+def _holds(ids: NDArray[np.int64], token: int) -> bool:
+    place = int(np.searchsorted(ids, token))
+    return place < len(ids) and bool(ids[place] == token)

@@ -1,0 +1,220 @@
+"""Scores of a step: writing -inf into some columns, finding empty rows, and seeing what a mask takes from the model.
+
+`DenseScores` does it with operations of torch on whole rows, on any device; it is the definition. `HostScores` does the
+same for tensors in the host's memory through a view of NumPy, a row at a time and only where something is to be done: a
+few microseconds a row where torch takes tens, since what is forbidden is some hundred columns of a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nco_guard.batch import Ids
+
+__all__ = ["DenseScores", "HostScores", "Look", "Looked", "scores_of"]
+
+# How -inf is written, by type; NumPy has no bfloat16, so its bits are read as integers.
+_NONE_LEFT: dict[torch.dtype, Any] = {
+    torch.float32: np.float32(-math.inf),
+    torch.float64: np.float64(-math.inf),
+    torch.float16: np.float16(-math.inf),
+    torch.bfloat16: np.int16(-128),
+}
+_SAMPLED_COLUMNS = 256
+# Rows of which less than one column in so many is left are filled, and what is left is put back.
+_MOSTLY = 4
+_KEPT_COMPLEMENTS = 64
+
+
+class Look(NamedTuple):
+    """A row to be looked at before it is masked."""
+
+    row: int
+    #: What is about to be forbidden, sorted.
+    forbidden: Ids
+    #: What soft rules penalise, sorted.
+    penalised: Ids
+    #: A token that will be allowed after all if no other is; None: there is no such.
+    pad: int | None
+
+
+class Looked(NamedTuple):
+    """What the model would have chosen in a row, from its scores as they came.
+
+    top: its first choice. rank: of the best allowed token in its own ranking. penalised: whether the first choice is.
+    removed: probability of the forbidden tokens; NaN where nobody asked.
+    """
+
+    top: int
+    rank: int
+    penalised: bool
+    removed: float
+
+
+class HostScores:
+    """Scores in the host's memory, float [rows, width], written in place."""
+
+    def __init__(self, scores: torch.Tensor, complements: dict[int, tuple[Ids, Ids]]) -> None:
+        """complements: kept by the caller from step to step, for masks that leave little."""
+        self._scores = scores.detach() if scores.requires_grad else scores
+        self._none = _NONE_LEFT[scores.dtype]
+        bits = self._scores.view(torch.int16) if scores.dtype == torch.bfloat16 else self._scores
+        self._array: NDArray[Any] = bits.numpy()
+        self._complements = complements
+        self._buffer: NDArray[np.float32] | None = None
+
+    def forbid(self, columns: Mapping[int, Ids]) -> None:
+        """-inf at the given columns of the given rows; everything else stays as it is."""
+        array, none = self._array, self._none
+        width = array.shape[1]
+        for row, forbidden in columns.items():
+            line = array[row]
+            if len(forbidden) * _MOSTLY <= width * (_MOSTLY - 1):
+                line[forbidden] = none
+            else:
+                left = self._left(forbidden, width)
+                kept = line[left]
+                line.fill(none)
+                line[left] = kept
+
+    def _left(self, forbidden: Ids, width: int) -> Ids:
+        # Held together with its complement, so that its id is nobody else's.
+        known = self._complements.get(id(forbidden))
+        if known is None:
+            allowed = np.ones(width, bool)
+            allowed[forbidden] = False
+            if len(self._complements) >= _KEPT_COMPLEMENTS:
+                self._complements.clear()
+            known = self._complements[id(forbidden)] = (forbidden, np.flatnonzero(allowed))
+        return known[1]
+
+    def empty(self, rows: Mapping[int, Ids], probe: int) -> set[int]:
+        """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
+        array, none = self._array, self._none
+        # Most rows are told by one column, nearly all by a few.
+        gone = array[:, probe] == none
+        if not np.count_nonzero(gone):
+            return set()
+        stride = max(1, array.shape[1] // _SAMPLED_COLUMNS)
+        return {
+            row
+            for row in np.flatnonzero(gone).tolist()
+            if row in rows and not (array[row, ::stride] != none).any() and not (array[row] != none).any()
+        }
+
+    def look(self, wanted: Sequence[Look], *, removed: bool) -> list[Looked]:
+        """What the mask will do, before it is written. removed: count probabilities in every row.
+
+        Cost: a pass over each row for its first choice, some ten microseconds for 128,000 columns; where that is
+        forbidden or penalised, or `removed` asks for it, a pass of exponentials, ten times as much.
+        """
+        return [self._look(look, removed) for look in wanted]
+
+    def _look(self, look: Look, removed: bool) -> Looked:
+        scores, forbidden, rank = self._floats(look.row), look.forbidden, 0
+        top = int(scores.argmax())
+        if _holds(forbidden, top):
+            buffer = self._space(scores)
+            np.copyto(buffer, scores)
+            buffer[forbidden] = -math.inf
+            best = buffer.max()
+            if best == -math.inf and look.pad is not None:
+                forbidden, best = forbidden[forbidden != look.pad], scores[look.pad]
+            rank = int(np.count_nonzero(scores > best))
+        penalised = _holds(look.penalised, top)
+        share = math.nan
+        if removed or rank or penalised:
+            share = self._share(scores, forbidden, scores[top])
+        return Looked(top, rank, penalised, share)
+
+    def _share(self, scores: NDArray[np.float32], forbidden: Ids, peak: np.float32) -> float:
+        """The probability of the forbidden tokens."""
+        if not np.isfinite(peak):
+            return 1.0
+        buffer = self._space(scores)
+        np.subtract(scores, peak, out=buffer)
+        np.exp(buffer, out=buffer)
+        return min(1.0, float(buffer[forbidden].sum()) / float(buffer.sum()))
+
+    def _floats(self, row: int) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self._scores[row].float().numpy()
+        return found
+
+    def _space(self, like: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._buffer is None:
+            self._buffer = np.empty(len(like), np.float32)
+        return self._buffer
+
+
+class DenseScores:
+    """Scores on any device, float [rows, width], written in place; operations on whole rows."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        self._scores = scores
+
+    def forbid(self, columns: Mapping[int, Ids]) -> None:
+        """-inf at the given columns of the given rows; everything else stays as it is."""
+        scores = self._scores
+        if not columns:
+            return
+        if scores.is_contiguous():
+            scores.view(-1).index_fill_(0, self._flat(columns), -math.inf)
+            return
+        for row, forbidden in columns.items():
+            scores[row, torch.from_numpy(np.array(forbidden)).to(scores.device)] = -math.inf
+
+    def _flat(self, columns: Mapping[int, Ids]) -> torch.Tensor:
+        width = self._scores.shape[-1]
+        flat = np.concatenate([forbidden + row * width for row, forbidden in columns.items()])
+        return torch.from_numpy(flat).to(self._scores.device)
+
+    def empty(self, rows: Mapping[int, Ids], probe: int) -> set[int]:
+        """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
+        scores = self._scores
+        # A few columns tell that a row is alive; the whole row is read only where they do not.
+        stride = max(1, scores.shape[1] // _SAMPLED_COLUMNS)
+        few = torch.maximum(scores[:, ::stride].amax(dim=-1), scores[:, probe])
+        suspects = (few == -math.inf).nonzero().ravel().tolist()
+        return {row for row in suspects if row in rows and bool((scores[row].amax() == -math.inf).item())}
+
+    def look(self, wanted: Sequence[Look], *, removed: bool) -> list[Looked]:
+        """What the mask will do, before it is written."""
+        scores = self._scores[[look.row for look in wanted]].float()
+        blocked = DenseScores(torch.zeros_like(scores))
+        blocked.forbid({at: look.forbidden for at, look in enumerate(wanted)})
+        mask = blocked._scores == -math.inf
+        best = scores.masked_fill(mask, -math.inf).amax(-1)
+        for at in (best == -math.inf).nonzero().ravel().tolist():
+            pad = wanted[at].pad
+            if pad is not None:
+                mask[at, pad] = False
+                best[at] = scores[at, pad]
+        ranks = (scores > best[:, None]).sum(-1).tolist()
+        shares = scores.masked_fill(~mask, -math.inf).logsumexp(-1) - scores.logsumexp(-1)
+        return [
+            # Of infinite scores nothing can be said; min takes them for certain.
+            Looked(top, rank, _holds(look.penalised, top), min(1.0, share))
+            for look, top, rank, share in zip(
+                wanted, scores.argmax(-1).tolist(), ranks, shares.exp().tolist(), strict=True
+            )
+        ]
+
+
+def scores_of(scores: torch.Tensor, complements: dict[int, tuple[Ids, Ids]]) -> HostScores | DenseScores:
+    """The quickest way to work on a tensor of scores."""
+    if scores.device.type == "cpu" and scores.dtype in _NONE_LEFT and scores.layout == torch.strided:
+        return HostScores(scores, complements)
+    return DenseScores(scores)
+
+
+def _holds(ids: Ids, token: int) -> bool:
+    if not len(ids):
+        return False
+    at = int(ids.searchsorted(token))
+    return at < len(ids) and bool(ids[at] == token)

@@ -1,0 +1,159 @@
+"""Reading a `tokenizers.Tokenizer`, or what transformers wraps around one.
+
+A third of the work is to get 128,000 strings out of it, and there is no way around that: they are also the one exact
+sign of which tokenizer it is. They come in one call, as one text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from nco_guard.automata import Rewriting
+from nco_guard.errors import TokenizerError
+from nco_guard.store import digest
+from nco_guard.tokens.families import CLEANUP, Decoding, decoding_of
+from nco_guard.tokens.mistral import Pieces
+
+__all__ = ["BackendText", "backend_of"]
+
+_CLEANUP_PROBE = "a . b ? c ! d , e ' f n't g 'm h 's i 've j 're k do not l ' . '  , ' 's ' n't '"
+# Stand-ins while the strings are read as one text; a vocabulary that has them is read string by string.
+_SPACE = "\x01"
+_PREFIX = "\x02"
+
+
+def backend_of(tokenizer: Any) -> Any:
+    """The `tokenizers.Tokenizer` behind a tokenizer, or None."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    known = hasattr(backend, "get_vocab") and hasattr(backend, "decoder") and hasattr(backend, "model")
+    return backend if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendText:
+    """All that decides how a tokenizer's ids read, taken out of it; quick to get and to tell from another's.
+
+    `joined`: the strings of its vocabulary, added tokens apart, in one text, or None where only `strings`, by id, can
+    tell. `added`: for each added token its string, its content and whether it is special. `cleanup`: what transformers
+    replaces in decoded text.
+    """
+
+    joined: str | None
+    strings: dict[int, str]
+    added: dict[int, tuple[str, str, bool]]
+    decoding: Decoding
+    cleanup: tuple[tuple[bytes, bytes], ...]
+
+    @classmethod
+    def of(cls, tokenizer: Any, name: str) -> BackendText:
+        """Read it. `TokenizerError`, naming `name`, for other objects and for decoders that are not modelled."""
+        backend = backend_of(tokenizer)
+        if backend is None:
+            raise TokenizerError(
+                f"tokenizer {name}: it has no tokenizers.Tokenizer behind it (a slow or custom tokenizer); "
+                f"load its fast version, for example by AutoTokenizer.from_pretrained(...)"
+            )
+        decoding = decoding_of(backend, name)
+        cleanup = _cleanup(tokenizer, backend, name)
+        joined = _joined_strings(backend)
+        vocabulary = {} if joined is not None else backend.get_vocab(with_added_tokens=False)
+        # decode() reads an added token after the tokenizer's normaliser ("▁word" for "word"), so ask for that
+        # string.
+        added = {
+            index: (str(backend.id_to_token(index)), str(token.content), bool(token.special))
+            for index, token in backend.get_added_tokens_decoder().items()
+        }
+        strings = {index: string for string, index in vocabulary.items()}
+        return cls(joined, strings, added, decoding, cleanup)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        strings, added = (repr(sorted(each.items())) for each in (self.strings, self.added))
+        return digest(self.joined, strings, added, repr(self.decoding), repr(self.cleanup))
+
+    @property
+    def rewriting(self) -> Rewriting | None:
+        """What `decode` does to the joined bytes of all tokens."""
+        prefix = self.decoding.first_prefix
+        return Rewriting(prefix, self.cleanup) if prefix is not None or self.cleanup else None
+
+    def pieces(self, name: str, *, skip_special_tokens: bool) -> Pieces:
+        """What each id adds to the text. `TokenizerError`, naming `name`, where that cannot be said exactly."""
+        strings = dict(enumerate(self.joined.split(" "))) if self.joined is not None else self.strings
+        tokens, special, unusable = _read(strings, self.added, self.decoding, name, skip_special_tokens)
+        strips = self.decoding.strips_first_space
+        return Pieces(tokens, special, unusable, strips, self.decoding.family, self.rewriting)
+
+
+def _read(
+    strings: dict[int, str],
+    added: dict[int, tuple[str, str, bool]],
+    decoding: Decoding,
+    name: str,
+    skip_special_tokens: bool,
+) -> tuple[list[bytes], set[int], set[int]]:
+    strings = strings | {index: string for index, (string, _, _) in added.items()}
+    if not strings:
+        raise TokenizerError(f"tokenizer {name}: its vocabulary is empty")
+    # decode() skips by that string as well: a special token that the normaliser changes is not skipped.
+    special_strings = {content for _, content, special in added.values() if special}
+    special = {index for index in added if strings[index] in special_strings}
+    ids = sorted(strings)
+    ordered = [strings[index] for index in ids]
+    contents = decoding.contents(ordered)
+    skipped = special if skip_special_tokens else set()
+    shown = (string for index, string in zip(ids, ordered, strict=True) if index not in skipped)
+    if (reason := decoding.inexact(shown)) is not None:
+        raise TokenizerError(f"tokenizer {name} ({decoding.family}): {reason}")
+    tokens = contents
+    if len(ids) <= ids[-1]:
+        tokens = [b""] * (ids[-1] + 1)
+        for index, content in zip(ids, contents, strict=True):
+            tokens[index] = content
+    # An empty token that is not skipped may still split a run of byte tokens in decode(): no text needs it.
+    unusable = {index for index, token in enumerate(tokens) if not token}
+    for index in special:
+        if skip_special_tokens:
+            tokens[index] = b""
+        unusable.discard(index)
+    return tokens, special, unusable
+
+
+def _joined_strings(backend: Any) -> str | None:
+    """All strings of the vocabulary, added tokens apart, in the order of their ids, joined by spaces.
+
+    None where that would not tell which they are: where ids have no string, or a string has a space in it.
+    """
+    count = backend.get_vocab_size(with_added_tokens=False)
+    decoders = import_module(f"{type(backend).__module__.partition('.')[0]}.decoders")
+    # The same model with a decoder of our own, which leaves strings as they are and puts a space between any two.
+    bare = type(backend)(backend.model)
+    bare.decoder = decoders.Sequence(
+        [decoders.Replace(" ", _SPACE), decoders.WordPiece(prefix=_PREFIX, cleanup=False)]
+    )
+    joined: str = bare.decode(list(range(count)), skip_special_tokens=False)
+    # Ids without a string are left out, and before the prefix there is no space: then there are fewer of them.
+    return joined if count and joined.count(" ") == count - 1 and _SPACE not in joined else None
+
+
+def _cleanup(tokenizer: Any, backend: Any, name: str) -> tuple[tuple[bytes, bytes], ...]:
+    """What transformers replaces in decoded text under `clean_up_tokenization_spaces`, in its order."""
+    if not getattr(tokenizer, "clean_up_tokenization_spaces", False):
+        return ()
+    # Llama-3 ships with this flag on, and transformers ignores it for BPE models unless told twice.
+    if type(backend.model).__name__ == "BPE" and not getattr(
+        tokenizer, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", False
+    ):
+        return ()
+    expected = _CLEANUP_PROBE
+    for old, new in CLEANUP:
+        expected = expected.replace(old, new)
+    if tokenizer.clean_up_tokenization(_CLEANUP_PROBE) != expected:
+        raise TokenizerError(
+            f"tokenizer {name}: its clean_up_tokenization_spaces rewrites decoded text otherwise than transformers' "
+            f"own does; set tokenizer.clean_up_tokenization_spaces = False"
+        )
+    return tuple((old.encode(), new.encode()) for old, new in CLEANUP)

@@ -1,0 +1,114 @@
+"""Masks written and seen through NumPy are those of torch's operations on whole rows, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, scores_of
+
+INF = math.inf
+WIDTH = 600
+TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+NOTHING = np.zeros(0, np.int64)
+
+
+def sample(rng: np.random.Generator, share: float) -> Any:
+    return np.flatnonzero(rng.random(WIDTH) < share).astype(np.int64)
+
+
+def random_scores(rng: np.random.Generator, rows: int, dtype: torch.dtype) -> torch.Tensor:
+    """Ties, -inf of other processors, and rows that are nothing else."""
+    values = np.round(rng.normal(size=(rows, WIDTH)) * 4, int(rng.integers(0, 4)))
+    values[rng.random((rows, WIDTH)) < rng.choice([0.0, 0.5, 0.99])] = -INF
+    values[rng.random(rows) < 0.1] = -INF
+    return torch.tensor(values).to(dtype)
+
+
+def bits(scores: torch.Tensor) -> torch.Tensor:
+    return scores.contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("seed", range(15))
+def test_both_ways_are_the_same(seed: int, dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 6))
+    scores = random_scores(rng, rows, dtype)
+    strided = torch.stack([scores] * 2, dim=2)[:, :, 1]
+    columns = {}
+    for row in rng.permutation(rows)[: int(rng.integers(1, rows + 1))].tolist():
+        columns[row] = sample(rng, float(rng.choice([0.0, 0.01, 0.5, 0.9, 1.0])))
+    looks = [
+        Look(row, ids, sample(rng, 0.2), int(rng.integers(WIDTH)) if rng.random() < 0.5 else None)
+        for row, ids in columns.items()
+    ]
+    plain = scores.clone()
+    dense, host, apart = DenseScores(plain), HostScores(scores, {}), HostScores(strided, {})
+    expected = dense.look(looks, removed=True)
+    for other in (host, apart):
+        found = other.look(looks, removed=True)
+        for row, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+            assert mine.rank == theirs.rank
+            assert mine.removed == pytest.approx(theirs.removed, abs=1e-5)
+            values = plain[looks[row].row]
+            assert values[mine.top] == values.max(), "the first choice, or one as good"
+            if mine.top == theirs.top:
+                assert mine.penalised == theirs.penalised
+        # Again without the probabilities: everything else is the same, and they are there where it matters.
+        for mine, full in zip(other.look(looks, removed=False), found, strict=True):
+            assert mine[:3] == full[:3]
+            if full.rank or full.penalised:
+                assert mine.removed == full.removed
+            else:
+                assert math.isnan(mine.removed)
+        other.forbid(columns)
+    dense.forbid(columns)
+    assert torch.equal(bits(scores), bits(plain))
+    assert torch.equal(bits(strided), bits(plain))
+    probe = int(rng.integers(WIDTH))
+    empty = {row for row in columns if bool((plain[row] == -INF).all())}
+    assert host.empty(columns, probe) == dense.empty(columns, probe) == empty
+
+
+def test_a_mask_that_leaves_little_is_written_from_what_is_left() -> None:
+    """One allowed value of every kind of bits comes back as it was, NaN included."""
+    few = torch.tensor([0.0, -0.0, math.nan, INF, 1e-45, -1.5])
+    scores = torch.zeros(1, WIDTH)
+    scores[0, 100:106] = few
+    forbidden = np.setdiff1d(np.arange(WIDTH), np.arange(100, 106))
+    complements: dict[int, Any] = {}
+    for _ in range(2):
+        scores = torch.zeros(1, WIDTH)
+        scores[0, 100:106] = few
+        HostScores(scores, complements).forbid({0: forbidden})
+        assert torch.equal(bits(scores[0, 100:106]), bits(few))
+        assert bool((scores[0, torch.from_numpy(forbidden)] == -INF).all())
+    assert len(complements) == 1
+    for _ in range(100):
+        HostScores(scores, complements).forbid({0: forbidden.copy()})
+    assert len(complements) <= 64
+
+
+def test_the_pad_that_revives_a_row_counts_as_allowed() -> None:
+    scores = torch.full((1, WIDTH), -INF)
+    scores[0, [3, 4]] = torch.tensor([1.0, 2.0])
+    everything = np.arange(WIDTH)
+    for kind in (HostScores(scores, {}), DenseScores(scores)):
+        (found,) = kind.look([Look(0, everything, NOTHING, 3)], removed=True)
+        assert (found.top, found.rank) == (4, 1)
+        assert found.removed == pytest.approx(math.exp(2) / (math.exp(1) + math.exp(2)))
+        (found,) = kind.look([Look(0, everything, NOTHING, None)], removed=True)
+        assert (found.rank, found.removed) == (2, 1.0)
+
+
+def test_tensors_of_other_kinds_take_the_way_of_whole_rows() -> None:
+    assert isinstance(scores_of(torch.zeros(1, 4), {}), HostScores)
+    assert isinstance(scores_of(torch.zeros(1, 4, device="meta"), {}), DenseScores)
+    trained = torch.zeros(1, 4, requires_grad=True) + 1
+    scores_of(trained, {}).forbid({0: np.array([2])})
+    assert trained.tolist() == [[1.0, 1.0, -INF, 1.0]]
