@@ -35,12 +35,14 @@ from nco_guard.audit.signing import Signer
 __all__ = ["GENESIS", "Chain", "canonical_line", "log_schema", "seal_hash", "signed_bytes", "utc_text"]
 
 GENESIS: Final = "0" * 64
+# Made once: `json.dumps` makes a new encoder for each call with options.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 _DOMAIN: Final = b"nco-guard audit record v1\n"
 
 
 def canonical_line(fields: dict[str, Any]) -> str:
     """Canonical JSON of one record, as the module says; without a line break."""
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _encode(fields)
 
 
 def seal_hash(fields: dict[str, Any]) -> str:
