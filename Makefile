@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench setup clean
+.PHONY: demo test test-slow lint bench docs setup clean
 
 setup: $(READY)
 
@@ -38,5 +38,9 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/nco-guard bench
 
+# The site, into site/; it needs no network to build or to read. The tests build it too.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site

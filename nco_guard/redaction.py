@@ -35,9 +35,11 @@ __all__ = [
 ]
 
 REDACTED = "[redacted]"
-#: What stands where a match was: a fixed text, or one for each rule id.
+"""What stands in the place of a match unless something else is given."""
 Replacement = str | Callable[[str], str]
+"""What stands where a match was: a fixed text, or one for each rule id."""
 Action = Literal["redact", "raise", "report"]
+"""What a `StreamVerifier` does about a match: replace it, raise `ViolationError`, or only report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,11 @@ class StreamVerifier:
     which a match of a hard rule began that could still be completed: the automata know where that is, there is no
     window.
 
-    action: "redact": all pieces joined are `redact(policy, whole).text`, however the text was cut. "raise": the same
-        for a text without a match, else `ViolationError` from the call that completes one. "report": all text passes
-        at once.
+    Args:
+        action: "redact": all pieces joined are `redact(policy, whole).text`, however the text was cut. "raise": the
+            same for a text without a match, else `ViolationError` from the call that completes one. "report": all text
+            passes at once.
+
     Guarantee ("redact", "raise"): the pieces joined hold no match of a hard rule at any moment, as if the text ended
     there. `report` is exactly `verify(policy, whole)` once `finish` has returned.
 

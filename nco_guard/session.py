@@ -11,17 +11,31 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import CompiledPolicy
-from nco_guard.errors import ForbiddenTokenError, GenerationError, PolicyError, TokenizerError
+from nco_guard.errors import (
+    ForbiddenTokenError,
+    GenerationError,
+    MissingExtraError,
+    PolicyError,
+    StateLimitError,
+    TokenizerError,
+    UnsupportedError,
+)
 from nco_guard.masking import ENDED, VIOLATED, JointTables
+from nco_guard.masking.enumeration import MAX_BYTES, MAX_STATES, byte_automaton, first_states, token_table
 from nco_guard.policy import Policy
 from nco_guard.store import Store
 from nco_guard.tokens import Vocabulary, shared_tree
+
+if TYPE_CHECKING:
+    import torch
+
+    from nco_guard.masking.device import DeviceTables
 
 __all__ = ["BoundGuard", "Session"]
 
@@ -65,6 +79,10 @@ class BoundGuard:
         self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
+        self._device_lock = threading.Lock()
+        self._on_devices: dict[str, DeviceTables] = {}
+        self._device_seconds: dict[str, float] = {}
+        self._refused: tuple[int, int, StateLimitError] | None = None  # states and bytes that did not suffice
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
         self._tables = self._first_tables() if like is None else self._joined_to(like.tables)
@@ -149,7 +167,9 @@ class BoundGuard:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Sizes and times: constraints, states found, bytes held, seconds spent in binding."""
+        """Sizes and times: constraints, states found, bytes held, seconds spent in binding; the same of device tables,
+        and why there are none where they did not fit.
+        """
         tables = self._tables
         return {
             "constraints": len(tables.constraints),
@@ -160,7 +180,64 @@ class BoundGuard:
             "table_bytes": tables.nbytes,
             "tree_seconds": self._tree_seconds,
             "tables_seconds": self._tables_seconds,
+            "device_tables": self._device_stats(),
         }
+
+    def _device_stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            where: {
+                "states": tables.states,
+                "classes": tables.classes,
+                "bytes": tables.nbytes,
+                "seconds": self._device_seconds[where],
+            }
+            for where, tables in list(self._on_devices.items())
+        }
+        if self._refused is not None:
+            found["refused"] = str(self._refused[2])
+        return found
+
+    def device_tables(
+        self, device: torch.device | str, *, max_states: int = MAX_STATES, max_bytes: int = MAX_BYTES
+    ) -> DeviceTables:
+        """The same masks and transitions as tensors on a device, for decoding that never waits for the host.
+
+        Built at the first call for a device, all states at once, and kept; see `masking.enumeration` for the cost.
+        `max_states`: joint states before equal ones are merged. `max_bytes`: of the transition table.
+
+        Errors: `StateLimitError` where they do not suffice, naming sizes and bounds (many patterns that count have too
+        many joint states); `UnsupportedError` for rules that read the prompt; `MissingExtraError` without torch.
+        """
+        if self.needs_context:
+            raise UnsupportedError(
+                "device tables: a rule with context='prompt' begins in as many states as there are prompts; use "
+                "tables='host'"
+            )
+        try:
+            from nco_guard.masking.device import DeviceTables
+        except ImportError as error:
+            raise MissingExtraError("BoundGuard.device_tables", "hf") from error
+        where = str(device)
+        with self._device_lock:
+            found = self._on_devices.get(where)
+            if found is not None:
+                return found
+            if self._refused is not None and max_states <= self._refused[0] and max_bytes <= self._refused[1]:
+                raise self._refused[2]
+            started = time.perf_counter()
+            # Automata of their own: those of the host's tables would keep every state that is found here.
+            constraints = self._compiled.constraints(self.vocabulary.rewriting)
+            try:
+                automaton = byte_automaton(
+                    constraints, first_states(constraints, self.vocabulary), max_states=max_states
+                )
+                table = token_table(automaton, self.vocabulary, self._tree, max_bytes=max_bytes)
+            except StateLimitError as error:
+                self._refused = (max_states, max_bytes, error)
+                raise
+            found = self._on_devices[where] = DeviceTables(table, device)
+            self._device_seconds[where] = time.perf_counter() - started
+            return found
 
     def session(self, context: str | Sequence[int] | None = None) -> Session:
         """A new sequence. `context`: the text or token ids that the output continues, for rules that read it."""

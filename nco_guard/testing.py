@@ -21,6 +21,7 @@ from nco_guard.tokens import Vocabulary, read_vocabulary
 __all__ = ["Family", "biased_model", "random_model", "tiny_tokenizer", "toy_vocabulary"]
 
 Family = Literal["byte-level", "byte-fallback", "unigram", "wordpiece"]
+"""Kinds of tokenizer, by how a token becomes text."""
 
 _TEXTS = (
     "The quick brown fox jumps over the lazy dog. A class of passengers, an analysis, a document.",
@@ -144,9 +145,10 @@ def random_model(
 ) -> Any:
     """A real `LlamaForCausalLM` (one layer, CPU, float32, eval mode) with random weights.
 
-    seq2seq: a `T5ForConditionalGeneration` instead, an encoder-decoder model that starts with the pad token.
-    spread: standard deviation of its logits, so that its choices are far from uniform and change with `seed`.
-    vocab_width: columns of its logits, by default `len(tokenizer)`.
+    Args:
+        seq2seq: a `T5ForConditionalGeneration` instead, an encoder-decoder model that starts with the pad token.
+        spread: standard deviation of its logits, so that its choices are far from uniform and change with `seed`.
+        vocab_width: columns of its logits, by default `len(tokenizer)`.
     """
     return biased_model(
         tokenizer, (), seed, hidden=hidden, spread=spread, vocab_width=vocab_width, seq2seq=seq2seq

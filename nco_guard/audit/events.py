@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 1
+"""The version that every event carries; it changes with the meaning or the names of fields."""
 
 Count = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -259,6 +260,7 @@ class Verification(Event):
 AnyEvent = (
     PolicyLoaded | GuaranteeConfigured | RunStarted | Intervention | DeadEnd | RunFinished | Verification
 )
+"""Any of the seven events, told apart by `kind`."""
 _ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="kind")])
 
 

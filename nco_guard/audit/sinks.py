@@ -17,6 +17,7 @@ __all__ = ["LoggingSink", "MemorySink", "Sink", "fan_out", "tolerant"]
 _log = logging.getLogger("nco_guard.audit")
 
 Sink = Callable[[Event], None]
+"""Any callable that takes one event; it raises where it cannot record it."""
 
 
 class MemorySink:

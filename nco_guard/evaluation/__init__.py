@@ -1,1 +1,1 @@
-"""Placeholder docstring."""
+"""For measuring: the paper's metrics, the methods it compares, other libraries, and sets of regular expressions."""

@@ -104,7 +104,8 @@ class OpenPaths:
             ways = np.full(len(states), self._paths.every, np.int64)
             near = np.flatnonzero(distances <= self._paths.longest)
             if len(near):
-                ways[near] = self._paths.open_from(self._automaton, states[near])
+                distinct, places = np.unique(states[near], return_inverse=True)
+                ways[near] = self._paths.open_from(self._automaton, distinct)[places.ravel()]
             return ways
         if len(self._known) < self._automaton.state_count:
             grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)

@@ -324,6 +324,7 @@ class AutomatonRule(_Rule):
 
 
 Rule = StringRule | RegexRule | AutomatonRule
+"""Any kind of rule."""
 _KINDS: dict[str, type[Rule]] = {kind.key: kind for kind in (StringRule, RegexRule, AutomatonRule)}
 
 
@@ -402,7 +403,9 @@ class Policy(_Model):
     description: Annotated[str, BeforeValidator(check_text)] = Field(
         default="", description="For people; it has no effect."
     )
-    rules: Annotated[tuple[Rule, ...], BeforeValidator(_read_rules)] = Field(min_length=1)
+    rules: Annotated[tuple[Rule, ...], BeforeValidator(_read_rules)] = Field(
+        min_length=1, description="What may not be written; presets stand for their rules."
+    )
     on_dead_end: Literal["raise", "end", "fallback"] = Field(
         default="raise",
         description="What to do where no token is left, because something else masks all that the rules allow: "

@@ -37,8 +37,10 @@ class NCOGuardAuditHandler(BaseCallbackHandler):
     `run_finished`; its ids are LangChain's. Guarantee: no text enters the log, only names, ids, counts and offsets. It
     records what callbacks are shown, so it belongs beside a guard and does not replace one.
 
-    guard: the policy to verify against. sink: where events go, see `nco_guard.audit`; the guard's own by default.
-    A sink that fails stops the run it cannot record (`raise_error`).
+    Args:
+        guard: the policy to verify against.
+        sink: where events go, see `nco_guard.audit`; the guard's own by default. A sink that fails stops the run it
+            cannot record (`raise_error`).
     """
 
     raise_error = True

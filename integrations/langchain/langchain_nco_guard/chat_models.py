@@ -77,14 +77,16 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     in any argument once parsed (`\u0040` is an @ there). What cannot be guaranteed raises a typed error; nothing is
     generated unguarded. Streamed text is never taken back.
 
-    model: a causal language model of transformers with a chat template, or a path or name for `from_pretrained`.
-    tokenizer: its tokenizer; needed unless `model` is a path.
-    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own: `invoke(..., policy=...)`,
-        which replaces this one for that call.
-    max_tokens, temperature (0: greedy), top_p, top_k, stop, timeout (seconds): LangChain's standard parameters; what is
-        None is left to the model's generation configuration. `max_retries` and `api_key` are taken and have no meaning
-        for a model on this machine.
-    generation_kwargs: further options of `model.generate`.
+    Attributes:
+        model: a causal language model of transformers with a chat template, or a path or name for `from_pretrained`.
+        tokenizer: its tokenizer; needed unless `model` is a path.
+        guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own: `invoke(..., policy=...)`,
+            which replaces this one for that call.
+        generation_kwargs: further options of `model.generate`.
+
+    `max_tokens`, `temperature` (0: greedy), `top_p`, `top_k`, `stop` and `timeout` (seconds) are LangChain's standard
+    parameters; what is None is left to the model's generation configuration. `max_retries` and `api_key` are taken and
+    have no meaning for a model on this machine.
 
     Stop strings are left out of the text, which is cut back to where it may end.
     Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
@@ -212,9 +214,11 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Offer tools to the model, through its chat template.
 
-        tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's
-            name: that
-            one. A choice is enforced by beginning the answer with the call; its arguments remain the model's.
+        Args:
+            tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's
+                name: that one. A choice is enforced by beginning the answer with the call; its arguments remain the
+                model's.
+
         Errors: `UnsupportedError` where the chat template has no place for tools, or where the marks of a tool call are
         special tokens, which are not part of the text.
         """
@@ -243,9 +247,10 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     ) -> Runnable[LanguageModelInput, dict[str, Any] | BaseModel]:
         """Answers as objects of a schema; what cannot be parsed raises, the policy holds in either case.
 
-        method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses
-            the text
-            of the answer. The schema is asked for and checked, not enforced while decoding; `strict` changes nothing.
+        Args:
+            method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses
+                the text of the answer. The schema is asked for and checked, not enforced while decoding; `strict`
+                changes nothing.
         """
         if method != "json_mode" or include_raw:
             return super().with_structured_output(schema, include_raw=include_raw, **kwargs)

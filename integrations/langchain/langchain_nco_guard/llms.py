@@ -57,12 +57,13 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     Guarantee: for every hard rule, no match in any text that comes out of invoke, batch, stream, generate or their
     async twins, bound, configured or as a fallback. What cannot be guaranteed raises a typed error.
 
-    pipeline: a transformers text-generation pipeline, or an existing `HuggingFacePipeline`. For a model's path:
-        `GuardedPipeline.from_model_id(path, guard=...)`.
-    guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`,
-        which replaces this one for that call.
-    pipeline_kwargs: options of generation, given with the pipeline's calls (`HuggingFacePipeline` ignores them beside
-        `pipeline=`); a call may add its own.
+    Attributes:
+        pipeline: a transformers text-generation pipeline, or an existing `HuggingFacePipeline`. For a model's path:
+            `GuardedPipeline.from_model_id(path, guard=...)`.
+        guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`,
+            which replaces this one for that call.
+        pipeline_kwargs: options of generation, given with the pipeline's calls (`HuggingFacePipeline` ignores them
+            beside `pipeline=`); a call may add its own.
 
     Other than with the base class: the output never contains the prompt; `stop` is honoured on every route, the stop
     string is left out and the text cut back to where it may end; an error in decoding arrives at once, with its

@@ -28,9 +28,10 @@ def to_runnable(guard: GuardSource, **options: Any) -> GuardRunnable:
 class GuardRunnable(RunnableGenerator[Any, Any]):
     """Text, messages, documents or JSON in; the same out, or a report.
 
-    action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts
-        `replacement`
-        in the place of matches; "verify" gives the verifier's `Report` on the text instead of the text.
+    Args:
+        action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts
+            `replacement` in the place of matches; "verify" gives the verifier's `Report` on the text instead of it.
+
     Guarantee ("raise", "redact"): no match of a hard rule in what it gives out, at any moment of a stream. Text
     and message chunks stream through, held back exactly as long as a match could still be completed.
 

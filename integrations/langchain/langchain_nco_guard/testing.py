@@ -19,9 +19,11 @@ __all__ = ["ScriptedChatModel"]
 class ScriptedChatModel(BaseChatModel):
     """Answers with `script`, one message after the other, then from the start again.
 
-    size: characters in each piece of a stream. blocks: content comes as a list of blocks, as some providers send it.
-    arguments: by a tool's name, the JSON text of its arguments where it is to differ from what `json.dumps` makes.
-    asked: the messages of each call so far.
+    Attributes:
+        size: characters in each piece of a stream.
+        blocks: content comes as a list of blocks, as some providers send it.
+        arguments: by a tool's name, the JSON text of its arguments where it is to differ from what `json.dumps` makes.
+        asked: the messages of each call so far.
     """
 
     script: list[AIMessage]

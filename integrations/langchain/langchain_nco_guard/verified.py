@@ -34,11 +34,13 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     nor anywhere else in the message. The model itself may well write it, and whoever hosts it sees it. Callbacks and
     tracers see this model and never the inner one.
 
-    on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at most
-        `max_retries` times with `retry_prompt` added, then blocks. Streams are held back exactly as long as a
-        match could
-        still be completed; with "retry" until the message is complete. Tool calls appear once they are complete.
-    Not passed on: log probabilities, which repeat the text in pieces.
+    Attributes:
+        on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at
+            most `max_retries` times with `retry_prompt` added, then blocks.
+
+    Streams are held back exactly as long as a match could still be completed; with "retry" until the message is
+    complete. Tool calls appear once they are complete. Not passed on: log probabilities, which repeat the text in
+    pieces.
     """
 
     inner: BaseChatModel

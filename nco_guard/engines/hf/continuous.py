@@ -71,9 +71,13 @@ _CHOOSERS = (
 class RequestResult:
     """One finished request.
 
-    text: the continuation without its prompt, decoded as the guard sees it. token_ids: its ids, end-of-sequence
-    included where there is one. outcome: as in `GenerationResult`. report: the verifier's. output: transformers' own
-    `GenerationOutput`, its tokens trimmed the same way.
+    Attributes:
+        request_id: what `submit` returned.
+        text: the continuation without its prompt, decoded as the guard sees it.
+        token_ids: its ids, end-of-sequence included where there is one.
+        outcome: as in `GenerationResult`.
+        report: the verifier's.
+        output: transformers' own `GenerationOutput`, its tokens trimmed the same way.
     """
 
     request_id: str
@@ -104,13 +108,15 @@ class ContinuousBatch:
     the request's own, and a request that loses its cache or joins late is in the state of its own text. Requests may be
     submitted from several threads.
 
-    skip_special_tokens, sink: as for `generate`; the rows of a `StepReport` are the requests, numbered from 0 in the
-    order of submission. The sink is called in the generating thread.
-    continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
-    switched off where it says nothing, and refused where it asks for them: masks are made by the host once the last
-    token is known.
-    options: a `generation_config` or its fields, for all requests. `num_return_sequences` is refused; submit a prompt
-    several times.
+    Args:
+        skip_special_tokens: as for `generate`.
+        sink: as for `generate`, called in the generating thread; the rows of a `StepReport` are the requests, numbered
+            from 0 in the order of submission.
+        continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
+            switched off where it says nothing, and refused where it asks for them: masks are made by the host once the
+            last token is known.
+        **options: a `generation_config` or its fields, for all requests. `num_return_sequences` is refused; submit a
+            prompt several times.
 
     Cost: a step costs the guard what it costs in `generate`. transformers collects all garbage twice when a batch is
     closed (up to a second in a large program), so keep one open rather than opening many.
@@ -198,11 +204,14 @@ class ContinuousBatch:
     ) -> str:
         """Add a request; returns its id.
 
-        prompt: a string, a chat (list of messages) or token ids. guard: this request's own, in place of the batch's: it
-        masks, verifies and records this request and no other. max_new_tokens, eos_token_id: this request's own, by
-        default those of the batch; the tokenizer's end-of-sequence always ends a text. processor_options:
-        `temperature`, `top_k`, `top_p` of this request, where the continuous batching config has
-        `per_request_processors`.
+        Args:
+            prompt: a string, a chat (list of messages) or token ids.
+            guard: this request's own, in place of the batch's: it masks, verifies and records this request
+                and no other.
+            max_new_tokens: this request's own, by default that of the batch.
+            eos_token_id: the same; the tokenizer's end-of-sequence always ends a text.
+            **processor_options: `temperature`, `top_k`, `top_p` of this request, where the continuous batching config
+                has `per_request_processors`.
 
         Errors: `UnsupportedError` for prompts or options that cannot be used, `GenerationError` where the batch has
         stopped.
@@ -345,10 +354,14 @@ def generate_batch(
 ) -> GenerationResult:
     """transformers' `generate_batch` under a guard: many prompts of any lengths, without pads.
 
-    prompts: a list of strings, of chats, or of token ids per prompt. guards: one for each prompt, in place of `guard`;
-    None there stands for `guard`. max_new_tokens: for all, or one for each prompt.
-    num_return_sequences: how often each prompt is answered. Other arguments: as for `ContinuousBatch`. In the result,
-    the order is that of the prompts, and `output` is the list of transformers' `GenerationOutput`.
+    Args:
+        prompts: a list of strings, of chats, or of token ids per prompt.
+        guards: one for each prompt, in place of `guard`; None there stands for `guard`.
+        max_new_tokens: for all, or one for each prompt.
+        num_return_sequences: how often each prompt is answered.
+
+    Other arguments: as for `ContinuousBatch`. In the result, the order is that of the prompts, and `output` is the list
+    of transformers' `GenerationOutput`.
 
     Each request is one run of the audit log. Errors: as for `ContinuousBatch`; the first that a request has ends the
     call, after the texts are generated. On the CPU, where transformers would reserve most of the memory, the cache is

@@ -14,6 +14,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteria
 
 from nco_guard.audit import RunRecorder
+from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
 from nco_guard.engines.hf.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.inputs import (
     encode,
@@ -61,14 +62,15 @@ class GenerationResult:
 
     With several sequences per prompt, those of the first prompt come first.
 
-    texts: continuations only, without prompts, decoded as the guard sees them.
-    token_ids: their ids, end-of-sequence included where there is one, without pads.
-    outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
-        criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
-        where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
-    reports: the verifier's report on each text.
-    output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
-    way.
+    Attributes:
+        texts: continuations only, without prompts, decoded as the guard sees them.
+        token_ids: their ids, end-of-sequence included where there is one, without pads.
+        outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
+            criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
+            where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
+        reports: the verifier's report on each text.
+        output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
+            way.
     """
 
     texts: list[str]
@@ -87,6 +89,7 @@ def generate(
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
+    tables: TablesChoice = "host",
     **options: Any,
 ) -> GenerationResult:
     """Generate under a guard, or each prompt under one of its own.
@@ -94,18 +97,23 @@ def generate(
     Guarantee: no text matches a hard rule, whatever the decoding options; what cannot be guaranteed is
     refused before anything is generated.
 
-    prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
-        mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what the
-        encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
-    guards: one for each prompt, in place of `guard`; None there stands for `guard`. Each text is then as it would be
-        if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend on
-        the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its guard.
-        Each guard that has an audit sink records its own prompts, as one run.
-    skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
-    sink: receives a `StepReport` for each step.
-    options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
-        tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
-        ends there.
+    Args:
+        prompts: a string, a list of strings, a chat (list of messages), a list of chats, a tensor of ids, or the
+            mapping that a tokenizer returns. Batches are padded on the left. For encoder-decoder models they are what
+            the encoder reads; the text does not continue them, so rules with `context="prompt"` see the output alone.
+        guards: one for each prompt, in place of `guard`; None there stands for `guard`. Each text is then as it would
+            be if its prompt were generated under its guard alone (as far as the model's own arithmetic does not depend
+            on the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its
+            guard. Each guard that has an audit sink records its own prompts, as one run.
+        skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
+        sink: receives a `StepReport` for each step.
+        tables: where masks and states live. "host": in memory, found as texts meet them, which waits for the device in
+            every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting;
+            dead ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables
+            fit, and nobody needs the host in every step (a sink, an audit, a streamer, rules that read the prompt).
+        **options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
+            tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
+            ends there.
 
     Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
     tokenizers that cannot be modelled, `DeadEndError` where no token is left.
@@ -121,6 +129,7 @@ def generate(
         guards=guards,
         skip_special_tokens=skip_special_tokens,
         sink=sink,
+        tables=tables,
     )
 
 
@@ -132,6 +141,7 @@ def stream(
     *,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
+    tables: TablesChoice = "host",
     **options: Any,
 ) -> Iterator[str]:
     """Like `generate` for one prompt, yielding its text piece by piece while a thread generates.
@@ -161,6 +171,7 @@ def stream(
             arguments,
             skip_special_tokens=skip_special_tokens,
             sink=sink,
+            tables=tables,
             on_text=pieces.put,
         )
         generation.add_done_callback(lambda _: pieces.put(None))
@@ -191,6 +202,7 @@ def generate_ids(
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
+    tables: TablesChoice = "host",
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
@@ -253,22 +265,38 @@ def generate_ids(
 
     recording = _recordings(of_prompts, bound_of, rows, model_id(model), sink, settings.drafts)
     others = arguments.get("logits_processor") or []
-    processor = GuardLogitsProcessor(
-        bounds,
-        max_length=max_length,
+    limits: dict[str, Any] = {
+        "max_length": max_length,
         # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
         # them; prompt lookup shows one tensor again and again.
-        in_place=not others and not settings.get("output_logits") and not settings.drafts,
-        beams=settings.beams,
-        engine_ends=True,
-        reads_prompt=not seq2seq,
-        sink=recording.wanted,
-        masses=sink is not None,
-    )
-    arguments["logits_processor"] = LogitsProcessorList([*others, processor])
+        "in_place": not others and not settings.get("output_logits") and not settings.drafts,
+        "beams": settings.beams,
+        "engine_ends": True,
+    }
+    processor: GuardLogitsProcessor | DeviceLogitsProcessor
     finished = False
     try:
+        on_device = chosen_tables(
+            bounds,
+            input_ids.device,
+            tables,
+            reports=recording.wanted is not None,
+            streams=streamer is not None,
+        )
+        if on_device is None:
+            processor = GuardLogitsProcessor(
+                bounds,
+                **limits,
+                reads_prompt=not seq2seq,
+                sink=recording.wanted,
+                masses=sink is not None,
+            )
+        else:
+            processor = DeviceLogitsProcessor(bounds[0], on_device, **limits, prompt_length=prompt_length)
+        arguments["logits_processor"] = LogitsProcessorList([*others, processor])
         output = _run(model, arguments, settings.beams)
+        if isinstance(processor, DeviceLogitsProcessor):
+            processor.check()
         result = _settle_all(of_prompts, bounds, output, prompt_length, max_length, pad, seq2seq)
         finished = True
     except Exception as error:

@@ -33,20 +33,21 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     Cost: ids are read by the host once a call (a synchronisation on accelerators), then a sparse write of the
     forbidden ids.
 
-    bound: the guard, bound to the tokenizer and to the width of the logits; or one for each prompt of a batch, all with
-    one vocabulary. Of R rows for n prompts, row r of a new batch belongs to prompt r * n // R; from then on a row keeps
-    the policy of the row that it continues, see `batch.RowTracker`.
-    max_length: total length, prompt included, at which generation stops. max_new_tokens: the same without the
-    prompt.
-    in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
-    `output_logits=True`.
-    beams: with beam search, the number of beams: a dead end of some beams of a group is then no error.
-    reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False for
-    encoder-decoder models.
-    engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
-    sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
-    masses: False: without the removed probability where the model's first choice stands (NaN), which is most of that
-    cost.
+    Args:
+        bound: the guard, bound to the tokenizer and to the width of the logits; or one for each prompt of a batch,
+            all with one vocabulary. Of R rows for n prompts, row r of a new batch belongs to prompt r * n // R;
+            from then on a row keeps the policy of the row that it continues, see `batch.RowTracker`.
+        max_length: total length, prompt included, at which generation stops.
+        max_new_tokens: the same without the prompt.
+        in_place: write into `scores` instead of into a copy; transformers keeps that tensor under
+            `output_logits=True`.
+        beams: with beam search, the number of beams: a dead end of some beams of a group is then no error.
+        reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False
+            for encoder-decoder models.
+        engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
+        sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
+        masses: False: without the removed probability where the model's first choice stands (NaN), which is most of
+            that cost.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
     `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and

@@ -33,13 +33,18 @@ _NO_IDS: Ids = np.zeros(0, np.int64)
 class StepReport:
     """What the mask did in one call, for the rows whose text goes on; lists run in parallel.
 
-    rows: row numbers in this call. steps: tokens generated in that row so far. top_forbidden, top_penalized:
-    whether the token that the model ranked first was forbidden, or is penalised. rule_ids: then, the rules
-    whose match that token completes; none where it is forbidden for another reason (what follows could not
-    end well).
-    best_allowed_rank: rank of the best allowed token in the model's own ranking (0: first). removed_mass:
-    probability that the model gave to forbidden tokens, from the scores as they came. dead_end: where no
-    token is left, what came of it ("end", "fallback" or "error", see the policy's `on_dead_end`), else None.
+    Attributes:
+        rows: row numbers in this call.
+        steps: tokens generated in that row so far.
+        top_forbidden: whether the token that the model ranked first was forbidden.
+        top_penalized: whether it is penalised.
+        rule_ids: then, the rules whose match that token completes; none where it is forbidden for another reason (what
+            follows could not end well).
+        best_allowed_rank: rank of the best allowed token in the model's own ranking (0: first).
+        removed_mass: probability that the model gave to forbidden tokens, from the scores as they came.
+        dead_end: where no token is left, what came of it ("end", "fallback" or "error", see the policy's
+            `on_dead_end`), else None.
+
     Under assisted decoding and beam search a call also scores positions and beams that are discarded later. Holds
     no token ids and no text.
     """
@@ -168,8 +173,7 @@ class RowMasker:
             looked = scores.look(wanted, removed=self._masses)
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
-        scores.forbid(columns)
-        dead = scores.empty(columns, probe)
+        dead = scores.forbid(columns, probe)
         resolutions = self._resolve(result, groups, columns, dead) if dead else {}
         if self._sink is not None:
             self._sink(_report(groups, looked, resolutions))

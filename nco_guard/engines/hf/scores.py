@@ -69,10 +69,15 @@ class HostScores:
         self._complements = complements
         self._buffer: NDArray[np.float32] | None = None
 
-    def forbid(self, columns: Mapping[int, Ids]) -> None:
-        """-inf at the given columns of the given rows; everything else stays as it is."""
+    def forbid(self, columns: Mapping[int, Ids], probe: int) -> set[int]:
+        """-inf at the given columns of the given rows; everything else stays as it is.
+
+        Returns those of the rows in which no token is left. probe: a column that is seldom forbidden; the whole row is
+        read only where that one is. Looked at here, since a row that was just written is near.
+        """
         array, none = self._array, self._none
         width = array.shape[1]
+        empty: set[int] = set()
         for row, forbidden in columns.items():
             line = array[row]
             if len(forbidden) * _MOSTLY <= width * (_MOSTLY - 1):
@@ -82,6 +87,13 @@ class HostScores:
                 kept = line[left]
                 line.fill(none)
                 line[left] = kept
+            if line[probe] == none and self._all_gone(line):
+                empty.add(row)
+        return empty
+
+    def _all_gone(self, line: NDArray[Any]) -> bool:
+        few = line[:: max(1, len(line) // _SAMPLED_COLUMNS)]
+        return not (few != self._none).any() and not (line != self._none).any()
 
     def _left(self, forbidden: Ids, width: int) -> Ids:
         # Held together with its complement, so that its id is nobody else's.
@@ -93,20 +105,6 @@ class HostScores:
                 self._complements.clear()
             known = self._complements[id(forbidden)] = (forbidden, np.flatnonzero(allowed))
         return known[1]
-
-    def empty(self, rows: Mapping[int, Ids], probe: int) -> set[int]:
-        """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
-        array, none = self._array, self._none
-        # Most rows are told by one column, nearly all by a few.
-        gone = array[:, probe] == none
-        if not np.count_nonzero(gone):
-            return set()
-        stride = max(1, array.shape[1] // _SAMPLED_COLUMNS)
-        return {
-            row
-            for row in np.flatnonzero(gone).tolist()
-            if row in rows and not (array[row, ::stride] != none).any() and not (array[row] != none).any()
-        }
 
     def look(self, wanted: Sequence[Look], *, removed: bool) -> list[Looked]:
         """What the mask will do, before it is written. removed: count probabilities in every row.
@@ -158,8 +156,20 @@ class DenseScores:
     def __init__(self, scores: torch.Tensor) -> None:
         self._scores = scores
 
-    def forbid(self, columns: Mapping[int, Ids]) -> None:
-        """-inf at the given columns of the given rows; everything else stays as it is."""
+    def forbid(self, columns: Mapping[int, Ids], probe: int) -> set[int]:
+        """-inf at the given columns of the given rows; everything else stays as it is.
+
+        Returns those of the rows in which no token is left. probe: a column that is seldom forbidden.
+        """
+        self._write(columns)
+        scores = self._scores
+        # A few columns tell that a row is alive; the whole row is read only where they do not.
+        stride = max(1, scores.shape[1] // _SAMPLED_COLUMNS)
+        few = torch.maximum(scores[:, ::stride].amax(dim=-1), scores[:, probe])
+        suspects = (few == -math.inf).nonzero().ravel().tolist()
+        return {row for row in suspects if row in columns and bool((scores[row].amax() == -math.inf).item())}
+
+    def _write(self, columns: Mapping[int, Ids]) -> None:
         scores = self._scores
         if not columns:
             return
@@ -174,20 +184,11 @@ class DenseScores:
         flat = np.concatenate([forbidden + row * width for row, forbidden in columns.items()])
         return torch.from_numpy(flat).to(self._scores.device)
 
-    def empty(self, rows: Mapping[int, Ids], probe: int) -> set[int]:
-        """Those of the rows in which no token is left. probe: a column that is seldom forbidden."""
-        scores = self._scores
-        # A few columns tell that a row is alive; the whole row is read only where they do not.
-        stride = max(1, scores.shape[1] // _SAMPLED_COLUMNS)
-        few = torch.maximum(scores[:, ::stride].amax(dim=-1), scores[:, probe])
-        suspects = (few == -math.inf).nonzero().ravel().tolist()
-        return {row for row in suspects if row in rows and bool((scores[row].amax() == -math.inf).item())}
-
     def look(self, wanted: Sequence[Look], *, removed: bool) -> list[Looked]:
         """What the mask will do, before it is written."""
         scores = self._scores[[look.row for look in wanted]].float()
         blocked = DenseScores(torch.zeros_like(scores))
-        blocked.forbid({at: look.forbidden for at, look in enumerate(wanted)})
+        blocked._write({at: look.forbidden for at, look in enumerate(wanted)})
         mask = blocked._scores == -math.inf
         best = scores.masked_fill(mask, -math.inf).amax(-1)
         for at in (best == -math.inf).nonzero().ravel().tolist():

@@ -25,7 +25,10 @@ __all__ = ["HoldingStreamer", "TextStream", "check_streamer"]
 class TextStream(BaseStreamer):  # type: ignore[misc]
     """A streamer that hands on text exactly as the guard sees it, first spaces and split characters included.
 
-    vocabulary: that of the bound guard. on_text: called with each new piece; the pieces joined are the text.
+    Args:
+        vocabulary: that of the bound guard.
+        on_text: called with each new piece; the pieces joined are the text.
+
     For one sequence at a time.
     """
 

@@ -24,6 +24,7 @@ from nco_guard.tokens import Vocabulary, read_vocabulary
 __all__ = ["Baseline", "Incremental", "Prepared", "Processor", "Stateful", "plain_vocabulary"]
 
 Processor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""A logits processor of transformers: (ids, scores) -> scores."""
 S = TypeVar("S")
 
 
@@ -45,8 +46,13 @@ class Baseline(ABC):
     ) -> Prepared:
         """Build all tables: none of `strings` as a substring, nothing that a pattern of `patterns` matches.
 
-        tokenizer: a fast tokenizer of transformers. vocabulary: what `read_vocabulary` made of it, if that is to
-        stay out of the set-up time, or if the logits are wider than the tokenizer. device: where tables lie.
+        Args:
+            strings: what may not appear.
+            patterns: regular expressions of which no match may appear.
+            tokenizer: a fast tokenizer of transformers.
+            vocabulary: what `read_vocabulary` made of it, if that is to stay out of the set-up time, or if the logits
+                are wider than the tokenizer.
+            device: where tables lie.
 
         Raises `UnsupportedError` for a kind of constraint that the method does not have, `ValueError` without any
         constraint, `PatternError` for patterns that its compiler refuses.
@@ -68,7 +74,8 @@ class Prepared(ABC):
     def logits_processor(self, *, beams: bool = False) -> Processor:
         """A fresh processor for one call of `generate`; what stands in `input_ids` at its first call is the prompt.
 
-        beams: rows may change places between two steps, as in beam search.
+        Args:
+            beams: rows may change places between two steps, as in beam search.
         """
 
     @abstractmethod

@@ -33,7 +33,10 @@ Nodes = tuple[int, ...]
 class GuardTrie(Baseline):
     """GUARD's trie suppression.
 
-    corpus: texts in which patterns are searched; the spans they match are forbidden in their place. Exact for strings.
+    Attributes:
+        corpus: texts in which patterns are searched; the spans they match are forbidden in their place.
+
+    Exact for strings.
     """
 
     corpus: tuple[str, ...] = ()

@@ -47,11 +47,12 @@ Setup = Literal["bpe", "per-token", "naive"]
 class NCO(Baseline):
     """Negative constrained decoding as in the paper; each switch takes one component away.
 
-    setup_by: "bpe" composes tables along the merges; "per-token" reads every token by itself (without BPE
-        precomputation); "naive" is algorithms 1 and 3 in plain Python, for vocabularies of a few hundred tokens.
-    failure_links: without them a reversed trie reads the end of the text anew at each step (strings only).
-    suffix_map: without it the chosen token's suffixes are read at each step, in Python.
-    matmul: without it the masks of active DFA states are joined one by one.
+    Attributes:
+        setup_by: "bpe" composes tables along the merges; "per-token" reads every token by itself (without BPE
+            precomputation); "naive" is algorithms 1 and 3 in plain Python, for vocabularies of a few hundred tokens.
+        failure_links: without them a reversed trie reads the end of the text anew at each step (strings only).
+        suffix_map: without it the chosen token's suffixes are read at each step, in Python.
+        matmul: without it the masks of active DFA states are joined one by one.
 
     All of them forbid the same tokens. Cost: tables of states x vocabulary; see `nco_tables`.
     """

@@ -1,7 +1,7 @@
 """Rules made ready: personal data, secrets, and offensive words.
 
 In a policy file, or as plain data for `Policy(rules=...)`, a preset is an entry of its own; it is expanded to
-rules at once, so a policy's digest depends on the rules and not on where they came from::
+rules at once, so a policy's digest depends on the rules and not on where they came from:
 
     rules:
       - preset: pii

@@ -55,20 +55,23 @@ class NCOGuardLLM(FunctionCallingLLM):
     arrive at once, where its text was to arrive. What goes *into* the model (prompts, retrieved text, results of tools)
     is not touched; see `NCOGuardPostprocessor`.
 
-    model: a causal language model of transformers, or the path of one. tokenizer: its tokenizer; needed with a model
-        object.
-    policy: a `Policy`, or a `Guard` that is ready (with its own audit sink, so without `audit`).
-    audit: receives the events of every call, each run with LlamaIndex's span id as `parent_id`; never text.
-    context_window: prompt and reply together, in tokens; by default, and at most, what the model has.
-    max_new_tokens: by default what the model's own configuration says, else 256.
-    generate_kwargs: options of `model.generate` for every call. Options given with a call come on top of them, and
-        `policy=`, `stop=` (strings before which the reply ends), `tools=` and `tool_choice=` can be given with a call
-        too. Logits processors of yours run before the guard. Anything else raises `UnsupportedError`.
-    stopping_ids: tokens after which generation stops; they stay in the text.
-    is_chat_model: by default, whether the tokenizer has a chat template.
-    tool_call_marks: what the model writes around the JSON of a tool call, or None. Tools are supported if the chat
-        template shows tools and writes such calls, and decoding keeps the marks.
-    model_kwargs, tokenizer_kwargs: for `from_pretrained`, where paths are given.
+    Args:
+        model: a causal language model of transformers, or the path of one.
+        tokenizer: its tokenizer; needed with a model object.
+        policy: a `Policy`, or a `Guard` that is ready (with its own audit sink, so without `audit`).
+        audit: receives the events of every call, each run with LlamaIndex's span id as `parent_id`; never text.
+        context_window: prompt and reply together, in tokens; by default, and at most, what the model has.
+        max_new_tokens: by default what the model's own configuration says, else 256.
+        generate_kwargs: options of `model.generate` for every call. Options given with a call come on top of them, and
+            `policy=`, `stop=` (strings before which the reply ends), `tools=` and `tool_choice=` can be given with a
+            call too. Logits processors of yours run before the guard. Anything else raises `UnsupportedError`.
+        stopping_ids: tokens after which generation stops; they stay in the text.
+        is_chat_model: by default, whether the tokenizer has a chat template.
+        tool_call_marks: what the model writes around the JSON of a tool call, or None. Tools are supported if the chat
+            template shows tools and writes such calls, and decoding keeps the marks.
+        model_kwargs: for `from_pretrained`, where paths are given.
+        tokenizer_kwargs: the same.
+
     The remaining arguments are LlamaIndex's own.
 
     Cost: at construction, compiling the policy and binding it to the tokenizer; then as `nco_guard`'s engine. A policy

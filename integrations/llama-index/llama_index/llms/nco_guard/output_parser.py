@@ -22,8 +22,10 @@ class NCOGuardOutputParser(BaseOutputParser):
     Guarantee: what `parse` returns holds no match of a hard rule: not the text, and not a part of what `inner` makes of
     it. It sees finished text only; LlamaIndex refuses output parsers where it streams.
 
-    policy: a `Policy` or a `Guard`. action: "raise" raises `ViolationError`, "redact" replaces matches. inner: a parser
-    that is asked for the format and given the verified text.
+    Args:
+        policy: a `Policy` or a `Guard`.
+        action: "raise" raises `ViolationError`, "redact" replaces matches.
+        inner: a parser that is asked for the format and given the verified text.
 
     Raises `PolicyError` at construction for a replacement that is itself forbidden, and from `parse` `ViolationError`
     and `RedactionError`, which hold no text. When not to use it: with `NCOGuardLLM`, whose output keeps its policy

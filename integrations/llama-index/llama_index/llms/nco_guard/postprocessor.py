@@ -46,9 +46,12 @@ class NCOGuardPostprocessor(BaseNodePostprocessor):
     of the index are not changed: what is redacted is a copy, without its embedding. Each node is searched by itself;
     node ids are left alone.
 
-    policy: a `Policy` or a `Guard`. action: "redact" replaces matches, "drop" leaves nodes with a match out, "raise"
-        raises `ViolationError`, "report" only records. replacement: what stands where a match was, a text or a function
-        from a rule's id to one. audit: receives one verification event per node, offsets and never text.
+    Args:
+        policy: a `Policy` or a `Guard`.
+        action: "redact" replaces matches, "drop" leaves nodes with a match out, "raise" raises `ViolationError`,
+            "report" only records.
+        replacement: what stands where a match was, a text or a function from a rule's id to one.
+        audit: receives one verification event per node, offsets and never text.
 
     Cost: linear in the text, about as `nco_guard.verify`. Raises `UnsupportedError` for nodes with images, sound, video
     or objects, which cannot be searched (with "drop" they are left out), and `PolicyError` at construction for a
