@@ -8,8 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.audit import RunRecorder, Sink
-from nco_guard.audit.events import DecodeView
+from nco_guard.audit import DecodeView, History, PolicyLog, RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
@@ -36,7 +35,8 @@ class Guard:
     Building one compiles and checks every rule; a policy that cannot be enforced exactly is refused here, before any
     model runs. A guard is immutable and may be shared between threads and models.
 
-    `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text.
+    `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text. With a
+    `correlation_key` (16 bytes or more) findings in them hold a keyed hash of what matched.
 
     `cache`: where what is worked out is kept on disk for the next process: True for the platform's cache folder, a path
     for another, False for nowhere. None, the default: what the environment variable `NCO_GUARD_CACHE` says (`1` or a
@@ -45,12 +45,20 @@ class Guard:
     Errors: `PolicyError` and its kin, naming rule and field.
     """
 
-    def __init__(self, policy: Policy, *, audit: Sink | None = None, cache: Cache = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        audit: Sink | None = None,
+        cache: Cache = None,
+        correlation_key: bytes | None = None,
+    ) -> None:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         self._store = Store.chosen(cache)
         self._compiled = compile_policy(policy, store=self._store)
-        self._audit = audit
+        self._audit, self._correlation_key = audit, correlation_key
+        self._log = PolicyLog(policy, audit, History(), correlation_key)
         self._bound: dict[_Key, BoundGuard] = {}
         # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
         self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
@@ -74,7 +82,7 @@ class Guard:
         return self._compiled.policy
 
     def with_policy(self, policy: Policy) -> Guard:
-        """A guard for another policy, with the same audit sink and cache; this one stays as it is.
+        """A guard for another policy, with the same audit sink, history and cache; this one stays as it is.
 
         Rules that both policies have are not compiled again, and what was found about them under any tokenizer is
         shared: a policy a request costs what is new in it. Errors: as `Guard`.
@@ -82,6 +90,7 @@ class Guard:
         guard = Guard.__new__(type(self))
         guard.__dict__.update(self.__dict__)
         guard._compiled = self._compiled.revised(policy)
+        guard._log = PolicyLog(policy, self._audit, self.history, self._correlation_key)
         guard._bound, guard._lock = {}, threading.Lock()
         with self._lock:
             guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
@@ -97,8 +106,13 @@ class Guard:
 
     @property
     def audit(self) -> Sink | None:
-        """Where events go; None if they are not kept."""
-        return self._audit
+        """Where events go, as the policy's `on_audit_failure` has it; None if they are not kept."""
+        return self._log.sink
+
+    @property
+    def history(self) -> History:
+        """The last runs of this guard, and counts per rule; kept in memory, without any text."""
+        return self._log.history
 
     @property
     def compiled(self) -> CompiledPolicy:
@@ -240,27 +254,22 @@ class Guard:
         model_id: str | None = None,
         *,
         parent_id: str | None = None,
-    ) -> RunRecorder | None:
-        """A recorder for one run of an engine, its start recorded; None without an audit sink.
+    ) -> RunRecorder:
+        """A recorder for one run of an engine, its start recorded.
 
         `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
         """
-        if self._audit is None:
-            return None
-        recorder = RunRecorder(self._audit, parent_id=parent_id)
-        recorder.started(
-            policy_name=self.policy.name,
-            policy_digest=self.policy.digest,
-            rule_ids=[rule.id for rule in self.policy.rules],
+        return self._log.run(
+            parent_id=parent_id,
             sequences=sequences,
             tokenizer_digest=bound.vocabulary.digest,
+            vocabulary_size=bound.vocabulary.width,
             model_id=model_id,
             decode_view=DecodeView(
                 skip_special_tokens=bound.vocabulary.skip_special_tokens,
                 covered_ends=("eos", "max_length", "stop_strings", "stopping_criteria"),
             ),
         )
-        return recorder
 
 
 def _hf() -> Any:

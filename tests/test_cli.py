@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from nco_guard.audit import read_events
+from nco_guard.audit import HmacSigner, JsonLinesSink, RunRecorder, read_events
 from nco_guard.cli import app
 from nco_guard.cli.output import marked, printable
 
@@ -60,7 +60,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestHelp:
     def test_every_command_has_help(self) -> None:
-        for command in ((), ("demo",), ("generate",), ("check",), ("verify",), ("presets",), ("schema",)):
+        single = [(), *((name,) for name in ("demo", "generate", "check", "verify", "presets", "schema"))]
+        for command in (*single, ("audit", "verify"), ("audit", "anchor")):
             result = call(*command, "--help")
             assert result.exit_code == 0
             assert "Usage" in result.stdout
@@ -232,6 +233,54 @@ class TestPresetsAndSchema:
     def test_schemas_are_json_schemas(self) -> None:
         assert "rules" in json.loads(call("schema").stdout)["properties"]
         assert "run_started" in json.loads(call("schema", "events").stdout)["discriminator"]["mapping"]
+
+
+class TestAudit:
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Path:
+        path = tmp_path / "log.jsonl"
+        with JsonLinesSink(path, signer=HmacSigner(bytes(32))) as sink:
+            run = RunRecorder(sink)
+            for step in range(5):
+                run.intervention(sequence=0, step=step)
+        return path
+
+    def test_a_log_as_written_is_success(self, log: Path) -> None:
+        result = call("audit", "verify", log)
+        assert (result.exit_code, result.stdout) == (
+            0, f"{log}: as it was written (5 events, 1 chains, 1 files)\n",
+        )  # fmt: skip
+        document = json.loads(call("audit", "verify", log, "--json").stdout)
+        assert (document["ok"], document["events"], document["problems"]) == (True, 5, [])
+
+    def test_an_edited_log_is_placed_with_status_1(self, log: Path) -> None:
+        log.write_bytes(log.read_bytes().replace(b'"step":2', b'"step":7'))
+        result = call("audit", "verify", log)
+        assert result.exit_code == 1
+        assert result.stdout.startswith(f"{log}:4: edited: number 3 ")
+        document = json.loads(call("audit", "verify", log, "--json").stdout)
+        assert [(one["what"], one["line"], one["seq"]) for one in document["problems"]] == [("edited", 4, 3)]
+
+    def test_keys_and_anchors_are_files(self, log: Path, tmp_path: Path) -> None:
+        key, other, anchors = tmp_path / "key", tmp_path / "other", tmp_path / "anchors"
+        key.write_bytes(bytes(32))
+        other.write_bytes(bytes(range(32)))
+        assert call("audit", "anchor", log, "-o", anchors, "--key", key).exit_code == 0
+        assert call("audit", "verify", log, "--key", key, "--anchors", anchors).exit_code == 0
+        assert call("audit", "verify", log, "--key", other).exit_code == 1
+        assert call("audit", "anchor", log, "-o", anchors, "--key", other).exit_code == 1
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+        assert call("audit", "verify", log).exit_code == 1
+        assert call("audit", "verify", log, "--allow-open").exit_code == 0
+        cut = call("audit", "verify", log, "--allow-open", "--anchors", anchors)
+        assert cut.exit_code == 1
+        assert "anchored" in cut.stdout
+
+    def test_what_cannot_be_read_is_status_2(self, log: Path, tmp_path: Path) -> None:
+        fails_cleanly(call("audit", "verify", tmp_path / "none"), "cannot read")
+        fails_cleanly(call("audit", "verify", log, "--key", tmp_path / "none"), "cannot read the key")
+        fails_cleanly(call("audit", "verify", log, "--anchors", log), "not an anchor")
+        fails_cleanly(call("audit", "anchor", log, "-o", tmp_path / "no" / "file"), "cannot write")
 
 
 class TestGenerate:

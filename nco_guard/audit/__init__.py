@@ -1,51 +1,112 @@
-"""A record of what the guard did: events without text, and sinks that keep them."""
+"""A record of what the guard did: events without text, sinks that keep them, and a chain that shows tampering.
+
+SQLite and OpenTelemetry stand in modules of their own: `nco_guard.audit.sqlite`, `nco_guard.audit.otel`.
+"""
 
 from __future__ import annotations
 
+from nco_guard.audit.chain import log_schema
 from nco_guard.audit.events import (
     SCHEMA_VERSION,
     AnyEvent,
     DeadEnd,
     DecodeView,
     Event,
+    GuaranteeConfigured,
     Intervention,
+    LoadedRule,
+    PolicyLoaded,
     RunFinished,
     RunStarted,
     Span,
     Verification,
     event_schema,
     parse_event,
+    value_hmac,
 )
-from nco_guard.audit.recorder import RunRecorder
-from nco_guard.audit.sinks import (
+from nco_guard.audit.history import (
+    History,
+    RunSummary,
+)
+from nco_guard.audit.integrity import (
+    Anchor,
+    ChainSummary,
+    IntegrityReport,
+    Problem,
+    make_anchor,
+    read_anchors,
+    verify_log,
+)
+from nco_guard.audit.jsonl import (
     EventLog,
     JsonLinesSink,
+    log_files,
+    read_events,
+)
+from nco_guard.audit.policy_log import (
+    PolicyLog,
+)
+from nco_guard.audit.recorder import (
+    RunRecorder,
+    correlated,
+)
+from nco_guard.audit.signing import (
+    Ed25519Signer,
+    Ed25519Verifier,
+    HmacSigner,
+    load_signer,
+    load_verifier,
+)
+from nco_guard.audit.sinks import (
     LoggingSink,
     MemorySink,
     Sink,
     fan_out,
-    read_events,
+    tolerant,
 )
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Anchor",
     "AnyEvent",
+    "ChainSummary",
     "DeadEnd",
     "DecodeView",
+    "Ed25519Signer",
+    "Ed25519Verifier",
     "Event",
     "EventLog",
+    "GuaranteeConfigured",
+    "History",
+    "HmacSigner",
+    "IntegrityReport",
     "Intervention",
     "JsonLinesSink",
+    "LoadedRule",
     "LoggingSink",
     "MemorySink",
+    "PolicyLoaded",
+    "PolicyLog",
+    "Problem",
     "RunFinished",
     "RunRecorder",
     "RunStarted",
+    "RunSummary",
     "Sink",
     "Span",
     "Verification",
+    "correlated",
     "event_schema",
     "fan_out",
+    "load_signer",
+    "load_verifier",
+    "log_files",
+    "log_schema",
+    "make_anchor",
     "parse_event",
+    "read_anchors",
     "read_events",
+    "tolerant",
+    "value_hmac",
+    "verify_log",
 ]

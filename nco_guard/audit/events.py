@@ -1,12 +1,15 @@
 """What an audit log is made of: small frozen records with ids, counts and offsets, and never any text.
 
 No event holds a prompt, an output or a matched value, and none has a field that could: free text is not
-accepted anywhere, names are short labels, and findings are offsets. So a log may be kept where the text
-itself may not. Not a proof of integrity: events can be removed from a plain log without a trace.
+accepted anywhere, names are short labels, and findings are offsets (and a keyed hash of what was found, only
+where a key was given for it). So a log may be kept where the text itself may not. Whether a log is whole is
+not told by its events but by the chain that they are written in: `nco_guard.audit.chain`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
@@ -33,13 +36,17 @@ __all__ = [
     "DeadEnd",
     "DecodeView",
     "Event",
+    "GuaranteeConfigured",
     "Intervention",
+    "LoadedRule",
+    "PolicyLoaded",
     "RunFinished",
     "RunStarted",
     "Span",
     "Verification",
     "event_schema",
     "parse_event",
+    "value_hmac",
 ]
 
 SCHEMA_VERSION: Final = 1
@@ -51,7 +58,8 @@ Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 # Labels are for programs (outcomes, reasons, ends): too narrow for a sentence of somebody's text to slip in.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
 class _Record(BaseModel):
@@ -111,6 +119,41 @@ class DecodeView(_Record):
 
     skip_special_tokens: bool
     covered_ends: tuple[Label, ...] = ()
+
+
+class LoadedRule(_Record):
+    """A rule of a policy: its id, what it is made of, and what a match leads to; not what it forbids."""
+
+    rule_id: Name
+    type: Literal["strings", "regex", "fsm"]
+    mode: Literal["hard", "soft", "monitor"]
+
+
+class PolicyLoaded(Event):
+    """A guard was built: this policy is compiled and can be enforced.
+
+    Events that belong to no generation carry a run id of the guard's own.
+    """
+
+    kind: Literal["policy_loaded"] = "policy_loaded"
+    policy_name: Name
+    policy_digest: Digest
+    rules: tuple[LoadedRule, ...]
+    on_dead_end: Label
+    on_audit_failure: Label
+
+
+class GuaranteeConfigured(Event):
+    """What the guarantee is about from here on: this policy, seen through this tokenizer, in this decode view.
+
+    Recorded before the first run of each such combination in a guard; runs repeat the decode view.
+    """
+
+    kind: Literal["guarantee_configured"] = "guarantee_configured"
+    policy_digest: Digest
+    tokenizer_digest: Digest
+    vocabulary_size: Count
+    decode_view: DecodeView
 
 
 class RunStarted(Event):
@@ -177,11 +220,15 @@ class RunFinished(Event):
 
 
 class Span(_Record):
-    """Where a rule matches in a verified text: offsets in code points, end exclusive; not what matched."""
+    """Where a rule matches in a verified text: offsets in code points, end exclusive; not what matched.
+
+    `value_hmac` is there only where a correlation key was given: see the function of that name.
+    """
 
     rule_id: Name
     start: Count
     end: Count
+    value_hmac: Sha256 | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -210,23 +257,28 @@ class Verification(Event):
         return self
 
 
-AnyEvent = Annotated[
-    RunStarted | Intervention | DeadEnd | RunFinished | Verification, Field(discriminator="kind")
-]
-"""Any of the five events, told apart by `kind`; for pydantic."""
-_ADAPTER: TypeAdapter[RunStarted | Intervention | DeadEnd | RunFinished | Verification] = TypeAdapter(
-    AnyEvent
+AnyEvent = (
+    PolicyLoaded | GuaranteeConfigured | RunStarted | Intervention | DeadEnd | RunFinished | Verification
 )
+"""Any of the seven events, told apart by `kind`."""
+_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="kind")])
 
 
-def parse_event(line: str | bytes) -> RunStarted | Intervention | DeadEnd | RunFinished | Verification:
-    """The event of one line of JSON.
+def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
+    """The event of one line of JSON, or of the mapping that such a line holds.
 
-    Raises `AuditError` where the line is not an event of this schema version; the message does not quote the
-    line.
+    A seal (see `nco_guard.audit.chain`) is dropped, not checked. Raises `AuditError` where the line is not an
+    event of this schema version; the message does not quote the line.
     """
     try:
-        return _ADAPTER.validate_json(line)
+        fields = json.loads(line) if isinstance(line, str | bytes) else line
+    except ValueError:
+        raise AuditError("not an audit event: the line is no JSON") from None
+    if isinstance(fields, dict) and "seal" in fields:
+        fields = {key: value for key, value in fields.items() if key != "seal"}
+    try:
+        # By way of JSON, in which tuples, ids and times are what their text says.
+        return _ADAPTER.validate_json(json.dumps(fields))
     except ValidationError as error:
         places = sorted(
             {".".join(map(str, item["loc"])) or "line" for item in error.errors(include_input=False)}
@@ -234,8 +286,19 @@ def parse_event(line: str | bytes) -> RunStarted | Intervention | DeadEnd | RunF
         raise AuditError(f"not an audit event of schema version {SCHEMA_VERSION}: see {places[0]}") from None
 
 
+def value_hmac(key: bytes, value: str) -> str:
+    """HMAC-SHA256 of a matched value, as 64 hex digits: equal values can be recognised across events by it.
+
+    Only who has the key can find out whether a guessed value is the one; a hash without a key would not do,
+    for nine digits are guessed in a moment. Raises `ValueError` for a key shorter than 16 bytes.
+    """
+    if len(key) < 16:
+        raise ValueError("a correlation key needs at least 16 bytes")
+    return hmac.new(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
 def event_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of one line of the log."""
+    """JSON Schema (draft 2020-12) of an event, as `Event.to_json` writes it; in a chained log each has a `seal` too."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "nco-guard audit event",

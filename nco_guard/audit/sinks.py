@@ -1,108 +1,23 @@
-"""Where events go: plain callables that take one event, and the reader of what one of them writes.
+"""Where events go: plain callables that take one event. Those that write files stand in modules of their own.
 
 A sink is any `Callable[[Event], None]`. A sink that cannot record raises, and the run stops: an unrecorded
-run is not taken for a recorded one (`RunRecorder(on_error="log")` is the way to choose otherwise).
+run is not taken for a recorded one (`on_audit_failure: warn` in the policy is the way to choose otherwise).
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from nco_guard.audit.events import (
-    DeadEnd,
-    Event,
-    Intervention,
-    RunFinished,
-    RunStarted,
-    Verification,
-    parse_event,
-)
-from nco_guard.errors import AuditError
+from nco_guard.audit.events import DeadEnd, Event, RunFinished, Verification
 
-__all__ = ["EventLog", "JsonLinesSink", "LoggingSink", "MemorySink", "Sink", "fan_out", "read_events"]
+__all__ = ["LoggingSink", "MemorySink", "Sink", "fan_out", "tolerant"]
+
+_log = logging.getLogger("nco_guard.audit")
 
 Sink = Callable[[Event], None]
 """Any callable that takes one event; it raises where it cannot record it."""
-
-
-class JsonLinesSink:
-    """Appends one line of canonical JSON per event to a file; threads and processes may share the file.
-
-    Each event is one `write` on a descriptor opened for appending: lines of several processes do not
-    interleave on a local file system, and what was recorded is with the operating system when the call
-    returns (and on the disk too with `fsync=True`, at the price of a disk flush per event). Creates missing
-    folders; a new file is readable by its owner only. Raises `AuditError` when the file cannot be opened or a
-    line cannot be written whole.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
-        self.path = Path(path)
-        self._fsync = fsync
-        self._lock = threading.Lock()
-        # O_BINARY exists on Windows only, where a text descriptor would rewrite line ends.
-        flags = (
-            os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-        )
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, flags, 0o600)
-        except OSError as error:
-            raise AuditError(f"cannot open the audit log {self.path}: {error.strerror}") from error
-        self._open = True
-        self._torn = self._ends_torn()
-
-    def _ends_torn(self) -> bool:
-        """Whether a previous writer died within a line."""
-        try:
-            if os.lseek(self._descriptor, 0, os.SEEK_END) == 0:
-                return False
-            os.lseek(self._descriptor, -1, os.SEEK_END)
-            return os.read(self._descriptor, 1) != b"\n"
-        except OSError:
-            return False  # a pipe or a terminal: nothing was written before
-
-    def __call__(self, event: Event) -> None:
-        """Append the event as one line."""
-        line = event.to_json().encode("ascii") + b"\n"
-        with self._lock:
-            if not self._open:
-                raise AuditError(f"the audit log {self.path} is closed")
-            if self._torn:  # a fresh line, so that the broken one does not swallow this event
-                line = b"\n" + line
-            try:
-                written = os.write(self._descriptor, line)
-                if self._fsync:
-                    os.fsync(self._descriptor)
-            except OSError as error:
-                raise AuditError(f"cannot write to the audit log {self.path}: {error.strerror}") from error
-            self._torn = written != len(line)
-        if self._torn:
-            raise AuditError(
-                f"only {written} of {len(line)} bytes of an event reached the audit log {self.path}"
-            )
-
-    def close(self) -> None:
-        """Close the file; closing twice is harmless, writing afterwards raises `AuditError`."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                os.close(self._descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class MemorySink:
@@ -160,49 +75,22 @@ def fan_out(*sinks: Sink) -> Sink:
     return everywhere
 
 
-@dataclass(frozen=True)
-class EventLog:
-    """What `read_events` found.
+def tolerant(sink: Sink) -> Sink:
+    """A sink that hands events to `sink` and logs what that raises, by the type of the error; the event is lost.
 
-    `torn` says that the last line is cut (a writer died, or is writing now); `damaged_lines` are the numbers,
-    from 1, of all lines that are not whole, the torn one included. Their events are lost.
+    What `on_audit_failure: warn` in a policy means. The gap in the run's numbers shows.
     """
 
-    events: tuple[RunStarted | Intervention | DeadEnd | RunFinished | Verification, ...]
-    torn: bool
-    damaged_lines: tuple[int, ...]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every line was read."""
-        return not self.damaged_lines
-
-
-def read_events(path: str | os.PathLike[str]) -> EventLog:
-    """Read a log that `JsonLinesSink` wrote; lines that were cut are reported, not raised.
-
-    Raises `AuditError` where the file cannot be read, or where a whole line is no event of this schema
-    version. Reads the file into memory.
-    """
-    try:
-        lines = Path(path).read_bytes().split(b"\n")
-    except OSError as error:
-        raise AuditError(f"cannot read the audit log {path}: {error.strerror}") from error
-    events, damaged = [], []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    def tolerating(event: Event) -> None:
         try:
-            json.loads(line)
-        except ValueError:
-            damaged.append(number)
-            continue
-        try:
-            events.append(parse_event(line))
-        except AuditError as error:
-            raise AuditError(f"{path}, line {number}: {error}") from None
-    return EventLog(
-        events=tuple(events),
-        torn=bool(damaged) and damaged[-1] == len(lines),
-        damaged_lines=tuple(damaged),
-    )
+            sink(event)
+        except Exception as error:  # a sink is anybody's callable
+            _log.warning(
+                "audit event %d (%s) of run %s lost: %s",
+                event.number,
+                event.kind,
+                event.run_id,
+                type(error).__name__,
+            )
+
+    return tolerating

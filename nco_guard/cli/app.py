@@ -46,6 +46,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+audit_app = typer.Typer(no_args_is_help=True, help="Check audit logs, and anchor them.")
+app.add_typer(audit_app, name="audit")
+
 POLICY_HELP = "A YAML or JSON file, or presets by name: [bold]preset:pii[/] or [bold]preset:pii,ldnoobw[/]."
 PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HELP, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -237,6 +240,61 @@ def schema(
     from nco_guard.cli.check import run_schema
 
     run_schema(events=what is Schema.events)
+
+
+LogArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG", help="The log's file; those rotated from it are read first.", show_default=False
+    ),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key", metavar="PATH", help="Ed25519 key in PEM, or bytes of an HMAC key.", show_default=False
+    ),
+]
+AnchorsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--anchors", metavar="PATH", help="Anchors that must hold.", show_default=False),
+]
+
+
+@audit_app.command("verify")
+def audit_verify(
+    log: LogArgument,
+    key: KeyOption = None,
+    anchors: AnchorsOption = None,
+    allow_open: Annotated[
+        bool, typer.Option("--allow-open", help="Chains without an end are no problem: the log is in use.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find edited, removed, moved and cut off lines of a log.
+
+    Exit status: 0 the log is as it was written, 1 it is not, 2 an error (a file that cannot be read).
+    """
+    from nco_guard.cli.audit import run_audit_verify
+
+    raise typer.Exit(run_audit_verify(log, key, anchors or [], allow_open=allow_open, as_json=as_json))
+
+
+@audit_app.command("anchor")
+def audit_anchor(
+    log: LogArgument,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="PATH", help="Append the anchor here.", show_default=False),
+    ],
+    key: KeyOption = None,
+) -> None:
+    """Verify a log and write down the heads of its chains, signed if there is a key: to be kept elsewhere.
+
+    Exit status: 0 written, 1 the log is not as it was written, 2 an error.
+    """
+    from nco_guard.cli.audit import run_audit_anchor
+
+    raise typer.Exit(run_audit_anchor(log, output, key))
 
 
 @app.command()

@@ -160,8 +160,8 @@ def run_presets(name: str | None, *, as_json: bool) -> None:
 
 
 def run_schema(*, events: bool) -> None:
-    """Print the JSON Schema of policy files, or of audit events."""
-    from nco_guard.audit import event_schema
+    """Print the JSON Schema of policy files, or of an audit log's lines."""
+    from nco_guard.audit import log_schema
     from nco_guard.policy import Policy
 
-    print_json(event_schema() if events else Policy.json_schema())
+    print_json(log_schema() if events else Policy.json_schema())

@@ -414,6 +414,11 @@ class Policy(_Model):
     fallback: str | None = Field(
         default=None, min_length=1, description="The text of one token, for `on_dead_end: fallback`."
     )
+    on_audit_failure: Literal["raise", "warn"] = Field(
+        default="raise",
+        description="What to do where an audit event cannot be recorded: stop with an error, or log a warning and "
+        "go on, so that the event is lost.",
+    )
 
     @model_validator(mode="after")
     def _fallback_given(self) -> Self:
@@ -430,8 +435,15 @@ class Policy(_Model):
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no whitespace, defaults included, infinity as `"inf"`."""
-        return canonical_json(self.model_dump(mode="json"))
+        """Canonical JSON: sorted keys, no whitespace, defaults included, infinity as `"inf"`.
+
+        `on_audit_failure` is left out where it is "raise": it says nothing about texts, and digests of policies from
+        before it stay what they were.
+        """
+        plain = self.model_dump(mode="json")
+        if plain["on_audit_failure"] == "raise":
+            del plain["on_audit_failure"]
+        return canonical_json(plain)
 
     def to_yaml(self) -> str:
         """YAML for people: fields with their default value are left out; presets appear as their rules."""

@@ -172,7 +172,8 @@ def test_another_schema_version_is_refused() -> None:
 def test_the_json_schema_names_every_kind_of_event() -> None:
     schema = event_schema()
     assert set(schema["discriminator"]["mapping"]) == {
-        "run_started", "intervention", "dead_end", "run_finished", "verification",
+        "policy_loaded", "guarantee_configured", "run_started", "intervention", "dead_end", "run_finished",
+        "verification",
     }  # fmt: skip
     json.dumps(schema)
 
@@ -181,7 +182,8 @@ def test_json_lines_are_read_back_and_folders_are_made(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "log.jsonl"
     with JsonLinesSink(path) as sink:
         events = record_a_run(RunRecorder(sink))
-        assert len(path.read_bytes().splitlines()) == len(events)  # there before the file is closed
+        # There before the file is closed, behind the record that opens the chain.
+        assert len(path.read_bytes().splitlines()) == 1 + len(events)
     with JsonLinesSink(path, fsync=True) as sink:
         events += record_a_run(RunRecorder(sink))
     log = read_events(path)
@@ -195,7 +197,7 @@ def test_json_lines_are_read_back_and_folders_are_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 2, 30])
 def test_a_torn_last_line_is_reported_and_does_not_swallow_the_next_event(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "log.jsonl"
-    with JsonLinesSink(path) as sink:
+    with JsonLinesSink(path, chain=False) as sink:
         events = record_a_run(RunRecorder(sink))
     path.write_bytes(path.read_bytes()[:-cut])
     kept = events if cut == 1 else events[:-1]  # with only the line break gone, the event is still whole

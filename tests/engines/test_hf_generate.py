@@ -463,6 +463,10 @@ def test_runs_are_recorded_without_text(
     prompts = PROMPTS[:1] if ONE & set(options) else PROMPTS
     torch.manual_seed(1)
     result = generate(audited, model_of(byte_level), byte_level, prompts, max_new_tokens=30, **options)
+    # The guard's own events come first, under an id of its own.
+    assert [event.kind for event in events[:2]] == ["policy_loaded", "guarantee_configured"]
+    assert events[0].run_id == events[1].run_id != events[2].run_id
+    del events[:2]
     assert [event.number for event in events] == list(range(len(events)))
     assert events[0].kind == "run_started"
     assert events[-1].kind == "run_finished"
@@ -508,6 +512,7 @@ def test_errors_are_recorded_by_name(byte_level: Any, model_of: Any, guard: Any,
             "what the",
             prefix_allowed_tokens_fn=lambda _, ids: [only[(len(ids) - start) % 4]],
         )
+    del events[:2]  # the policy and the guarantee
     assert [event.kind for event in events] == ["run_started", "intervention", "dead_end", "run_finished"]
     assert events[2].step == 3
     assert events[-1].error == "DeadEndError"

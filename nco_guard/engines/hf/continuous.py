@@ -306,11 +306,12 @@ class ContinuousBatch:
         except NCOGuardError as error:
             request.recording.failed(error)
             raise
-        request.recording.finished([outcome], [kept], [report])
+        text = bound.vocabulary.text_of(kept)
+        request.recording.finished([outcome], [kept], [report], [text])
         refuse_broken([report])
         output.generated_tokens = kept
         output.logprobs = output.logprobs[: len(kept)]
-        return RequestResult(output.request_id, bound.vocabulary.text_of(kept), kept, outcome, report, output)
+        return RequestResult(output.request_id, text, kept, outcome, report, output)
 
     def _failure(self) -> NCOGuardError:
         """Why the loop failed its requests."""

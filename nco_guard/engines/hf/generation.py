@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -162,6 +163,7 @@ def stream(
     }
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
         generation = pool.submit(
+            contextvars.copy_context().run,
             generate_ids,
             guard,
             model,
@@ -304,7 +306,7 @@ def generate_ids(
         # Whoever reads from it in another thread would wait for ever.
         if not finished and streamer is not None:
             streamer.end()
-    recording.finished(result.outcomes, result.token_ids, result.reports)
+    recording.finished(result.outcomes, result.token_ids, result.reports, result.texts)
     refuse_broken(result.reports)
     return result
 

@@ -32,7 +32,8 @@ class Recording:
     @property
     def wanted(self) -> Callable[[StepReport], None] | None:
         """What the processor is to call; None if nobody listens, for its reports are not free."""
-        return None if self._recorder is None and self._sink is None else self._on_step
+        recorded = self._recorder is not None and self._recorder.steps
+        return self._on_step if recorded or self._sink is not None else None
 
     def _on_step(self, report: StepReport) -> None:
         if self._sink is not None:
@@ -44,7 +45,7 @@ class Recording:
                 self._waiting[row, report.steps[at]] = report, at
 
     def _record(self, report: StepReport, at: int) -> None:
-        if self._recorder is None:
+        if self._recorder is None or not self._recorder.steps:
             return
         row, step, forbidden = report.rows[at], report.steps[at], report.top_forbidden[at]
         if forbidden or report.top_penalized[at]:
@@ -74,18 +75,23 @@ class Recording:
         self._finish((), 0, error)
 
     def finished(
-        self, outcomes: Sequence[str], token_ids: Sequence[list[int]], reports: Sequence[Report]
+        self,
+        outcomes: Sequence[str],
+        token_ids: Sequence[list[int]],
+        reports: Sequence[Report],
+        texts: Sequence[str],
     ) -> None:
-        """All texts are there and verified."""
+        """All texts are there and verified. They are read only where a correlation key is given."""
         self._flush([len(ids) for ids in token_ids])
         if self._recorder is not None:
-            for sequence, report in enumerate(reports):
+            for sequence, (report, text) in enumerate(zip(reports, texts, strict=True)):
                 self._recorder.verification(
                     ok=report.ok,
                     length=report.length,
                     findings=[(found.rule_id, found.start, found.end) for found in report.findings],
                     sequence=sequence,
                     policy_digest=report.policy_digest,
+                    text=text,
                 )
         self._finish(outcomes, sum(map(len, token_ids)), None)
 
@@ -149,9 +155,13 @@ class Recordings:
                 each.callback(run.failed, error)
 
     def finished(
-        self, outcomes: Sequence[str], token_ids: Sequence[list[int]], reports: Sequence[Report]
+        self,
+        outcomes: Sequence[str],
+        token_ids: Sequence[list[int]],
+        reports: Sequence[Report],
+        texts: Sequence[str],
     ) -> None:
-        """All texts are there and verified."""
+        """All texts are there and verified. They are read only where a correlation key is given."""
         with ExitStack() as each:
             shares = self._shares(len(outcomes))
             for run, own in zip(reversed(self._runs), reversed(shares), strict=True):
@@ -160,4 +170,5 @@ class Recordings:
                     [outcomes[number] for number in own],
                     [token_ids[number] for number in own],
                     [reports[number] for number in own],
+                    [texts[number] for number in own],
                 )

@@ -1,0 +1,84 @@
+"""What a guard records: its policy once, the guarantee per tokenizer, and a recorder for each run.
+
+Events go to the guard's history and, where there is one, to the audit sink, as the policy's `on_audit_failure`
+has it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from nco_guard.audit.events import DecodeView
+from nco_guard.audit.history import History
+from nco_guard.audit.recorder import RunRecorder
+from nco_guard.audit.sinks import Sink, fan_out, tolerant
+from nco_guard.policy import Policy
+
+__all__ = ["PolicyLog"]
+
+
+class PolicyLog:
+    """The record of one guard. Thread-safe.
+
+    sink: None if only the history is kept; then single steps are not recorded. correlation_key: see
+    `nco_guard.audit.value_hmac`. Creating one records that the policy is loaded; raises `AuditError`.
+    """
+
+    def __init__(
+        self, policy: Policy, sink: Sink | None, history: History, correlation_key: bytes | None = None
+    ) -> None:
+        self.sink = tolerant(sink) if sink is not None and policy.on_audit_failure == "warn" else sink
+        self.history = history
+        self._policy = policy
+        self._key = correlation_key
+        self._everywhere = history if self.sink is None else fan_out(history, self.sink)
+        self._own = None if self.sink is None else RunRecorder(self.sink)
+        self._configured: set[tuple[str, DecodeView]] = set()
+        self._lock = threading.Lock()
+        if self._own is not None:
+            self._own.policy_loaded(
+                policy_name=policy.name,
+                policy_digest=policy.digest,
+                rules=[(rule.id, rule.key, rule.mode) for rule in policy.rules],
+                on_dead_end=policy.on_dead_end,
+                on_audit_failure=policy.on_audit_failure,
+            )
+
+    def run(
+        self,
+        *,
+        tokenizer_digest: str,
+        vocabulary_size: int,
+        sequences: int,
+        decode_view: DecodeView,
+        model_id: str | None = None,
+        parent_id: str | None = None,
+    ) -> RunRecorder:
+        """A recorder for one run, its start recorded, and before it the guarantee, where it is a new one."""
+        policy = self._policy
+        with self._lock:
+            new = (tokenizer_digest, decode_view) not in self._configured
+            self._configured.add((tokenizer_digest, decode_view))
+        if new and self._own is not None:
+            self._own.guarantee_configured(
+                policy_digest=policy.digest,
+                tokenizer_digest=tokenizer_digest,
+                vocabulary_size=vocabulary_size,
+                decode_view=decode_view,
+            )
+        recorder = RunRecorder(
+            self._everywhere,
+            parent_id=parent_id,
+            correlation_key=self._key,
+            steps=self.sink is not None,
+        )
+        recorder.started(
+            policy_name=policy.name,
+            policy_digest=policy.digest,
+            rule_ids=[rule.id for rule in policy.rules],
+            sequences=sequences,
+            tokenizer_digest=tokenizer_digest,
+            model_id=model_id,
+            decode_view=decode_view,
+        )
+        return recorder

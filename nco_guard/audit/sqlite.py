@@ -1,0 +1,208 @@
+"""Events in an SQLite file, to ask questions of: which rule, which run, since when.
+
+Not tamper-evident: who can write the file can change it. Where that matters keep a chained log of JSON lines
+beside it (`fan_out`). Cost: a transaction per event, some tens of microseconds; several processes may write to
+one file, one after another.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+from uuid import UUID
+
+from nco_guard.audit.events import AnyEvent, DeadEnd, Event, Intervention, Verification, parse_event
+from nco_guard.errors import AuditError
+
+__all__ = ["SqliteSink"]
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL, time TEXT NOT NULL,
+    request_id TEXT, parent_id TEXT, line TEXT NOT NULL, UNIQUE (run_id, number));
+CREATE TABLE IF NOT EXISTS rules (event INTEGER NOT NULL REFERENCES events (id), rule_id TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS events_time ON events (time);
+CREATE INDEX IF NOT EXISTS events_kind ON events (kind, time);
+CREATE INDEX IF NOT EXISTS events_request ON events (request_id) WHERE request_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS rules_rule ON rules (rule_id, event);
+"""
+_COUNTED: Final = {
+    "kind": "kind",
+    "run_id": "run_id",
+    "request_id": "request_id",
+    "day": "substr(time, 1, 10)",
+}
+
+
+class SqliteSink:
+    """Writes events to an SQLite file and answers questions about them.
+
+    An event is in the file when the call returns, and stays there if the process is killed; with `fsync=True`
+    also if the machine loses its power. A new file is readable by its owner only. Raises `AuditError` where
+    the file cannot be opened, read or written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
+        self.path = Path(path)
+        self._fsync = fsync
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = os.getpid()
+        with self._lock, self._errors():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'NORMAL'}")
+        connection.executescript(_SCHEMA)
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            # SQLite's messages name tables and columns, never values.
+            raise AuditError(f"the audit database {self.path}: {error}") from error
+
+    def _ready(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise AuditError(f"the audit database {self.path} is closed")
+        if self._process != os.getpid():  # a connection must not be used on both sides of a fork
+            self._connection, self._process = self._connected(), os.getpid()
+        return self._connection
+
+    def __call__(self, event: Event) -> None:
+        """Write the event."""
+        rules: set[str] = set()
+        if isinstance(event, Intervention | DeadEnd):
+            rules.update(event.rule_ids)
+        elif isinstance(event, Verification):
+            rules.update(span.rule_id for span in event.findings)
+        line = event.to_json()
+        when = _text(event.time)
+        with self._lock, self._errors():
+            connection = self._ready()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                row = connection.execute(
+                    "INSERT INTO events (run_id, number, kind, time, request_id, parent_id, line) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        str(event.run_id),
+                        event.number,
+                        event.kind,
+                        when,
+                        event.request_id,
+                        event.parent_id,
+                        line,
+                    ),
+                )
+                connection.executemany(
+                    "INSERT INTO rules (event, rule_id) VALUES (?, ?)",
+                    [(row.lastrowid, rule) for rule in sorted(rules)],
+                )
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+
+    def events(
+        self,
+        *,
+        kind: str | None = None,
+        run_id: UUID | str | None = None,
+        request_id: str | None = None,
+        rule_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[AnyEvent]:
+        """The events that fit all that is given, in the order of writing; `until` is exclusive, `limit` takes the
+        first.
+        """
+        where, values = _conditions(kind, run_id, request_id, rule_id, since, until)
+        with self._lock, self._errors():
+            rows = (
+                self._ready()
+                .execute(
+                    f"SELECT line FROM events WHERE {where} ORDER BY id LIMIT ?",
+                    (*values, -1 if limit is None else limit),
+                )
+                .fetchall()
+            )
+        return [parse_event(line) for (line,) in rows]
+
+    def counts(
+        self,
+        by: Literal["kind", "rule_id", "run_id", "request_id", "day"],
+        *,
+        kind: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> dict[str, int]:
+        """How many events there are for each value; by rule, an event with several rules counts for each."""
+        where, values = _conditions(kind, None, None, None, since, until)
+        if by == "rule_id":
+            what, table = "rule_id", "events JOIN rules ON rules.event = events.id"
+        elif by in _COUNTED:
+            what, table = _COUNTED[by], "events"
+        else:
+            raise ValueError(f"by: one of rule_id, {', '.join(_COUNTED)}")
+        query = f"SELECT {what} AS value, count(*) FROM {table} WHERE {where} GROUP BY value ORDER BY value"
+        with self._lock, self._errors():
+            rows = self._ready().execute(query, values).fetchall()
+        return {value: count for value, count in rows if value is not None}
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        with self._lock:
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _conditions(
+    kind: str | None,
+    run_id: UUID | str | None,
+    request_id: str | None,
+    rule_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> tuple[str, tuple[str, ...]]:
+    """SQL and the values that it leaves open."""
+    for moment in (since, until):
+        if moment is not None and moment.tzinfo is None:
+            raise ValueError("since and until need a time zone")
+    wanted = {
+        "kind = ?": kind,
+        "run_id = ?": None if run_id is None else str(run_id),
+        "request_id = ?": request_id,
+        "id IN (SELECT event FROM rules WHERE rule_id = ?)": rule_id,
+        "time >= ?": None if since is None else _text(since),
+        "time < ?": None if until is None else _text(until),
+    }
+    given = {sql: value for sql, value in wanted.items() if value is not None}
+    return " AND ".join(given) or "1", tuple(given.values())
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
