@@ -118,6 +118,8 @@ class FoldedAhoCorasick(Automaton):
         # completed), if some did and are to be named; plus `prompt` where no string that ends here counts.
         self._keys: NDArray[np.int64] = np.array([SINK, self._root, self._root, *[0] * 61], np.int64)
         self._ids: dict[int, int] = {SINK: 0, self._root: 1}
+        self._of_node: NDArray[np.int32] = np.full(self._nodes, -1, np.int32)
+        self._of_node[[SINK, self._root]] = [0, 1]
         self._count = 3
         self.start = 1
         self.spaceless_start = 2
@@ -159,6 +161,8 @@ class FoldedAhoCorasick(Automaton):
                 self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
             self._keys[state] = key
             self._ids[key] = state
+            if key < self._nodes:
+                self._of_node[key] = state
             self._count = state + 1
         return state
 
@@ -221,8 +225,14 @@ class FoldedAhoCorasick(Automaton):
             keys[matched] += self._span * (nodes[matched] + 1)
         lost = targets == ILL_FORMED
         keys[lost], matched[lost] = SINK, False
-        distinct, of = np.unique(keys, return_inverse=True)
-        found = np.array([self._state(key) for key in distinct.tolist()], np.int32)[of]
+        # Between characters, with nothing to name, the key is the node; nearly all are such, and most were met before.
+        plain = np.flatnonzero(keys < self._nodes)
+        found = np.full(len(keys), -1, np.int32)
+        found[plain] = self._of_node[keys[plain]]
+        rest = np.flatnonzero(found < 0)
+        if len(rest):
+            distinct, of = np.unique(keys[rest], return_inverse=True)
+            found[rest] = np.array([self._state(key) for key in distinct.tolist()], np.int32)[of.ravel()]
         stripped = (states == self.spaceless_start) & (symbols == 0x20)
         return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
 
@@ -293,7 +303,13 @@ class FoldedAhoCorasick(Automaton):
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays and by what names states (estimated)."""
-        return self._trie.nbytes + 9 * self._utf8.size + self._keys.nbytes + 140 * self._count
+        return (
+            self._trie.nbytes
+            + 9 * self._utf8.size
+            + self._keys.nbytes
+            + self._of_node.nbytes
+            + 140 * self._count
+        )
 
     def found(self) -> dict[str, NDArray[Any]] | None:
         """The states met; None for more than a million."""
@@ -309,6 +325,10 @@ class FoldedAhoCorasick(Automaton):
         self._keys = np.concatenate([keys, np.zeros_like(keys)])
         self._ids = {key: state for state, key in enumerate(keys.tolist())}
         self._ids[self._root] = self.start
+        self._of_node[:] = -1
+        plain = np.flatnonzero(keys < self._nodes)
+        self._of_node[keys[plain]] = plain
+        self._of_node[self._root] = self.start
         return True
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
