@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-import torch
 from langchain_core.callbacks import (
     AsyncCallbackManagerForLLMRun,
     CallbackManagerForLLMRun,
@@ -26,6 +22,7 @@ from nco_guard import Guard
 from nco_guard.engines.hf import GuardedPipeline as GuardedTransformersPipeline
 from nco_guard.engines.hf import TextStream
 from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["GuardedPipeline"]
@@ -261,35 +258,13 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         if stops:
             options["stop_strings"] = list(stops)
         bound = bind_to_model(self.guard, self.pipeline.model, self.pipeline.tokenizer)
-        pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        closed = _Closed()
-        options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), closed]
         guarded = self.guard.wrap(self.pipeline)
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
-            generation = pool.submit(
-                guarded,
-                prompt,
-                return_full_text=False,
-                streamer=TextStream(bound.vocabulary, pieces.put),
-                **options,
-            )
-            generation.add_done_callback(lambda _: pieces.put(None))
-            try:
-                while (piece := pieces.get()) is not None:
-                    yield piece
-            finally:
-                closed.event.set()
-            generation.result()
 
+        def generate(write: Callable[[str], None], closed: StoppingCriteria) -> None:
+            options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), closed]
+            guarded(prompt, return_full_text=False, streamer=TextStream(bound.vocabulary, write), **options)
 
-class _Closed(StoppingCriteria):  # type: ignore[misc]
-    """Stops a generation whose reader has gone."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
+        yield from in_pieces(generate)
 
 
 def _refuse_unknown(kwargs: Mapping[str, Any]) -> None:

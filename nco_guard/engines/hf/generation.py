@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextvars
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,7 +23,7 @@ from nco_guard.engines.hf.inputs import (
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, common_vocabulary
 from nco_guard.engines.hf.recording import Recording, Recordings
-from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer
+from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer, in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.session import BoundGuard
 from nco_guard.verify import Report
@@ -154,17 +150,11 @@ def stream(
     inputs = encode(tokenizer, model, prompt)
     if "streamer" in options or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
-    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    closed = _Closed()
-    arguments = {
-        **inputs,
-        **options,
-        "stopping_criteria": [*(options.get("stopping_criteria") or []), closed],
-    }
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
-        generation = pool.submit(
-            contextvars.copy_context().run,
-            generate_ids,
+
+    def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
+        criteria = [*(options.get("stopping_criteria") or []), closed]
+        arguments = {**inputs, **options, "stopping_criteria": criteria}
+        generate_ids(
             guard,
             model,
             tokenizer,
@@ -172,25 +162,10 @@ def stream(
             skip_special_tokens=skip_special_tokens,
             sink=sink,
             tables=tables,
-            on_text=pieces.put,
+            on_text=write,
         )
-        generation.add_done_callback(lambda _: pieces.put(None))
-        try:
-            while (piece := pieces.get()) is not None:
-                yield piece
-        finally:
-            closed.event.set()
-        generation.result()
 
-
-class _Closed(StoppingCriteria):  # type: ignore[misc]
-    """Stops a generation whose reader has gone."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
+    yield from in_pieces(generate_in_pieces)
 
 
 def generate_ids(

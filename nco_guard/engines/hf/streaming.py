@@ -6,11 +6,16 @@ so tokens are shown only once the text may end after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextvars
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
-from transformers import TextStreamer
+from transformers import StoppingCriteria, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
 from nco_guard.batch import RowTracker
@@ -19,7 +24,36 @@ from nco_guard.masking import ENDED, VIOLATED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["HoldingStreamer", "TextStream", "check_streamer"]
+__all__ = ["HoldingStreamer", "TextStream", "check_streamer", "in_pieces"]
+
+
+def in_pieces(generate: Callable[[Callable[[str], None], StoppingCriteria], object]) -> Iterator[str]:
+    """What a generation writes, as it writes it; its errors are raised here, at once.
+
+    `generate(write, closed)` runs in a thread of its own, hands each piece of text to `write` and must stop where
+    `closed` is among its criteria: closing the iterator early stops the generation at its next step.
+    """
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    closed = _Closed()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
+        generation = pool.submit(contextvars.copy_context().run, generate, pieces.put, closed)
+        generation.add_done_callback(lambda _: pieces.put(None))
+        try:
+            while (piece := pieces.get()) is not None:
+                yield piece
+        finally:
+            closed.event.set()
+        generation.result()
+
+
+class _Closed(StoppingCriteria):  # type: ignore[misc]
+    """Stops a generation whose reader has gone."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
 
 
 class TextStream(BaseStreamer):  # type: ignore[misc]
