@@ -39,7 +39,7 @@ _EXPLORED_BYTES = 4
 _EXPLORED_STATES = 48
 
 # States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
-_EXPANSION_LIMIT = 1000
+_EXPANSION_LIMIT = 4000
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
@@ -189,25 +189,22 @@ class HardConstraints:
         Some bytes that are tokens of their own and lead to an end are proof enough; only where no such proof is found
         is the whole vocabulary searched.
         """
+        verdicts = self._exits_within(rows, tokens)
+        for i in np.flatnonzero(~verdicts).tolist() if tokens else ():
+            verdicts[i] = self._search(rows[i], tokens)
+        return verdicts
+
+    def _exits_within(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
+        """For each row, whether some bytes that are tokens of their own, at most so many, end the text."""
         keys = [row.tobytes() for row in np.ascontiguousarray(rows)]
         fresh = {key: i for i, key in enumerate(keys) if key not in self._exits}
         if fresh:
             found = self._find_exits(rows[list(fresh.values())]).tolist()
             self._exits.update(zip(fresh, found, strict=True))
-        verdicts = np.array([self._exits[key] <= tokens for key in keys], bool)
-        open_rows = np.flatnonzero(~verdicts) if tokens else NO_IDS
-        for i in open_rows[self._character_tokens(rows[open_rows]) <= tokens].tolist():
-            searched = (keys[i], tokens)
-            if searched not in self._searched:
-                self._searched[searched] = self._search(tuple(rows[i].tolist()), tokens)
-            verdicts[i] = self._searched[searched]
-        return verdicts
-
-    def _character_tokens(self, rows: Rows) -> NDArray[np.int64]:
-        """For each row, how many tokens the character that it is in the middle of needs at least; 0 outside one."""
-        return np.array([self._needed(state) for state in rows[:, self._utf8].tolist()], np.int64)
+        return np.array([self._exits[key] <= tokens for key in keys], bool)
 
     def _needed(self, state: int) -> int:
+        """How many tokens the character that this state of UTF-8 is in the middle of needs at least; 0 outside one."""
         known = self._needed_by.get(state)
         if known is None:
             automaton, level, known = self._automata[self._utf8], {state}, 0
@@ -256,15 +253,36 @@ class HardConstraints:
             level = following[:_EXPLORED_STATES]
         return _NO_EXIT
 
-    def _search(self, states: States, tokens: int) -> bool:
-        """The same for one row by all tokens, exactly."""
-        expansion = self._expansions.get(states)
-        if expansion is None:
-            expansion = self._expansions[states] = self._expand(states)
-            self._expansion_bytes += expansion.nbytes
-        return expansion is _STRAIGHT or (
-            len(expansion) > 0 and bool(self._can_end(expansion, tokens - 1).any())
-        )
+    def _search(self, row: NDArray[np.int32], tokens: int) -> bool:
+        """The same for one row by all tokens, exactly: the whole vocabulary, as deep as need be."""
+        searched = (row.tobytes(), tokens)
+        verdict = self._searched.get(searched)
+        if verdict is None:
+            verdict = self._searched[searched] = self._needed(
+                int(row[self._utf8])
+            ) <= tokens and self._leads_out(tuple(row.tolist()), tokens)
+        return verdict
+
+    def _leads_out(self, states: States, tokens: int) -> bool:
+        """Breadth first: the nearest way out is found before anything further away is looked at."""
+        frontier, seen = [states], {states}
+        for left in range(tokens - 1, -1, -1):
+            ahead: dict[States, None] = {}
+            for row in frontier:
+                expansion = self._expansions.get(row)
+                if expansion is None:
+                    expansion = self._expansions[row] = self._expand(row)
+                    self._expansion_bytes += expansion.nbytes
+                if expansion is _STRAIGHT:
+                    return True
+                ahead.update(dict.fromkeys(map(tuple, expansion.tolist())))
+            frontier = [row for row in ahead if row not in seen]
+            if not frontier:
+                return False
+            if self._exits_within(np.array(frontier, np.int32), left).any():
+                return True
+            seen.update(frontier)
+        return False
 
     def _expand(self, states: States) -> Rows:
         """The distinct rows of states, none of which may end, that allowed tokens lead to; or `_STRAIGHT`."""
