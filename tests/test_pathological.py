@@ -66,7 +66,7 @@ LETTERS = ["a", "b", "ab", "x", " ", "aaaa", "c", "1", "12-34", "word", "ö", "@
 
 
 def peak_mebibytes() -> int:
-    """Of this process. `ru_maxrss` would do but for Linux, where it begins with that of the process which started it."""
+    """Of this process. On Linux `ru_maxrss` would not do: it begins with that of the process which started this one."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) >> 10  # type: ignore[index]
