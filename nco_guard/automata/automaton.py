@@ -152,9 +152,11 @@ class TableAutomaton(Automaton):
         reached: NDArray[np.int32] = self._table[states, symbols]
         missing = reached == _UNKNOWN
         if missing.any():
-            keys = states[missing].astype(np.int64) << 8 | symbols[missing]
-            for key in np.unique(keys).tolist():
-                self.step(key >> 8, key & 0xFF)
+            unknown, bytes_ = states[missing], symbols[missing]
+            # One byte of each class will do: the others are settled with it.
+            _, some = np.unique(unknown.astype(np.int64) << 8 | self.byte_classes[bytes_], return_index=True)
+            for state, byte in zip(unknown[some].tolist(), bytes_[some].tolist(), strict=True):
+                self.step(state, byte)
             reached = self._table[states, symbols]
         return reached
 

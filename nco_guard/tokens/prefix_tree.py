@@ -178,7 +178,9 @@ class PrefixTree:
         """uint8 [nodes]: how many bytes the longest token below a node goes on after it; at most 250."""
         heights = np.zeros(len(self), np.int64)
         for first, last in reversed(self.levels):
-            np.maximum.at(heights, self.parent[first:last], heights[first:last] + 1)
+            # Siblings are neighbours.
+            begins = np.flatnonzero(np.diff(self.parent[first:last], prepend=-1))
+            heights[self.parent[first:last][begins]] = 1 + np.maximum.reduceat(heights[first:last], begins)
         return np.minimum(heights, 250).astype(np.uint8)
 
     def __len__(self) -> int:
