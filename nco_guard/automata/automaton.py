@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
+from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
@@ -334,10 +334,7 @@ class ClassAutomaton(TableAutomaton):
         The space, which `spaceless_start` tells from all others, has a class of its own.
         """
         if self._byte_classes is None:
-            space = np.zeros((1, 256), np.int32)
-            space[0, 0x20] = 1
-            _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
-            self._byte_classes = classes.ravel().astype(np.uint8)
+            self._byte_classes = byte_classes_of(self._utf8)
         return self._byte_classes
 
     def found(self) -> Arrays | None:

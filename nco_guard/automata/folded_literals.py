@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.automaton import SINK, Automaton
 from nco_guard.automata.charsets import CharClasses, CharSet, both, charset_of, complement, word
 from nco_guard.automata.tries import ROOT, SymbolTrie
-from nco_guard.automata.utf8 import ILL_FORMED, utf8_table
+from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedAhoCorasick", "folds_evenly"]
@@ -242,11 +242,7 @@ class FoldedAhoCorasick(Automaton):
 
         The space, which `spaceless_start` tells from all others, has a class of its own.
         """
-        space = np.zeros((1, 256), np.int32)
-        space[0, 0x20] = 1
-        _, classes = np.unique(np.concatenate([self._utf8, space]), axis=1, return_inverse=True)
-        found: NDArray[np.uint8] = classes.ravel().astype(np.uint8)
-        return found
+        return byte_classes_of(self._utf8)
 
     # -- ends --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses
 
-__all__ = ["ILL_FORMED", "utf8_table"]
+__all__ = ["ILL_FORMED", "byte_classes_of", "utf8_table"]
 
 ILL_FORMED = -1
 _BLOCK = 64  # code points that share all bytes but the last
@@ -26,6 +26,15 @@ def _shared_table(starts: bytes, range_classes: bytes) -> NDArray[np.int32]:
 def utf8_table(classes: CharClasses) -> NDArray[np.int32]:
     """`Utf8Classes.table` of these classes; rules that tell the same characters apart share one, read-only."""
     return _shared_table(classes.starts.tobytes(), classes.range_classes.tobytes())
+
+
+def byte_classes_of(table: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """uint8 [256]: bytes of one class have equal columns in a table of `utf8_table`; the space is by itself."""
+    space = np.zeros((1, 256), np.int32)
+    space[0, 0x20] = 1
+    _, classes = np.unique(np.concatenate([table, space]), axis=1, return_inverse=True)
+    found: NDArray[np.uint8] = classes.ravel().astype(np.uint8)
+    return found
 
 
 class Utf8Classes:
