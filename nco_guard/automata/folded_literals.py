@@ -196,8 +196,8 @@ class FoldedAhoCorasick(Automaton):
             return SINK
         matched = False
         if target < 0:
-            forgotten = self._blank[-2 - target] and not (self.whole_word and self._trie.outputs[node])
-            key = (ROOT if forgotten else node) + self._nodes * (-2 - target)
+            kept = node == SINK or not self._blank[-2 - target] or (self.whole_word and self._trie.outputs[node])
+            key = (node if kept else ROOT) + self._nodes * (-2 - target)
             broken = bool(self._breaks[-2 - target])
         else:
             key = self._trie.step(node, target)
@@ -246,10 +246,10 @@ class FoldedAhoCorasick(Automaton):
         targets = self._utf8[places, symbols]
         whole = targets >= 0
         inside = np.where(whole, 0, -2 - targets)
-        forgotten = self._blank[inside]
+        kept = ~self._blank[inside] | (nodes == SINK)
         if self.whole_word:
-            forgotten &= ~self._trie.outputs[nodes]
-        keys = np.where(whole, 0, np.where(forgotten, ROOT, nodes) + self._nodes * inside)
+            kept |= self._trie.outputs[nodes]
+        keys = np.where(whole, 0, np.where(kept, nodes, ROOT) + self._nodes * inside)
         read = np.flatnonzero(whole)
         kinds = targets[read].astype(self._trie.edges.dtype)
         reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)
