@@ -43,9 +43,7 @@ def _columns(values: Sequence[int], titles: Sequence[str], kind: str, room: floa
     highest = max(values, default=0) or 1
     return tuple(
         # One event in a column beside one with a million must still be seen.
-        Bar(
-            place + (1 - _FILL) / 2, _FILL, room - height, height, kind, title
-        )
+        Bar(place + (1 - _FILL) / 2, _FILL, room - height, height, kind, title)
         for place, (value, title) in enumerate(zip(values, titles, strict=True))
         if value
         for height in [round(max(1.0, room * value / highest), 3)]

@@ -87,7 +87,8 @@ class Totals(_Frozen):
     """The whole log in numbers.
 
     guard_starts: guards built. runs: generations and watched calls that began; `guarded_runs` those in which the guard
-        chose the tokens. runs_changed: runs with at least one intervention. unfinished: began, and did not end in the log.
+        chose the tokens. runs_changed: runs with at least one intervention. unfinished: those that began and did not
+        end in the log.
     lost: numbers that are missing between two events of a run. out_of_order: events whose number had passed.
     cut_runs: runs whose first event is not in the log. set_aside: runs that were forgotten to bound memory; an event of
         theirs that came later counts as one of a cut run.
@@ -289,7 +290,8 @@ class LogReport(_Frozen):
     """What a log says, in numbers.
 
     removed_histogram: interventions that say the probability removed, in ten classes: 0 to 0.1, ..., 0.9 to 1 (an upper
-        bound belongs to the next class, 1 to the last). outcomes: of sequences; errors: runs by the type of their error.
+        bound belongs to the next class, 1 to the last).
+    outcomes: of sequences; errors: runs by the type of their error.
     incidents: the last ones, in the order of the log; `incidents_left_out` came before them.
     policies_left_out, guarantees_left_out: events about further ones than are kept apart.
     """

@@ -1,8 +1,8 @@
 """From a log to a report: one pass over its files verifies them and counts their events.
 
 Both happen on the same bytes, so a file that changes meanwhile cannot be verified as one thing and counted as another.
-Cost: that of `audit verify` and some ten microseconds an event; memory does not grow with the log beyond the events that
-the table keeps, a few hundred bytes each.
+Cost: that of `audit verify` and some ten microseconds an event; memory does not grow with the log beyond the events
+that the table keeps, a few hundred bytes each.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ def read_report(
     exposure_from: from how many code points of a would-be match on a text counts as exposing a rule.
     generated: the time that the report bears; now.
 
-    A log that is not as it was written is read as far as it can be; the numbers are then those of what stands there, and
-    `integrity` says so. Raises `AuditError` where a file cannot be read.
+    A log that is not as it was written is read as far as it can be; the numbers are then those of what stands there,
+    and `integrity` says so. Raises `AuditError` where a file cannot be read.
     """
     if max_events < 0 or exposure_from < 1:
         raise AuditError("max_events must not be negative, and exposure_from must be at least 1")
     aggregator, table = Aggregator(exposure_from=exposure_from), TableBuilder(max_events)
     if Path(path).is_file() and is_database(path):
         if verifier is not None or list(anchors):
-            raise AuditError(f"{os.fspath(path)} is a database: it has no chain that a key or anchors could vouch for")
+            raise AuditError(
+                f"{os.fspath(path)} is a database: it has no chain that a key or anchors could vouch for"
+            )
         integrity = _read_database(path, aggregator, table)
     else:
         held = list(anchors)
@@ -88,9 +90,7 @@ def _read_database(path: str | os.PathLike[str], aggregator: Aggregator, table: 
         except AuditError as error:
             refused += 1
             if len(problems) < PROBLEMS:
-                problems.append(
-                    LoggedProblem(what="unknown", file=str(path), line=lines, message=str(error))
-                )
+                problems.append(LoggedProblem(what="unknown", file=str(path), line=lines, message=str(error)))
         else:
             table.add(event, aggregator.add(event))
     return Integrity(

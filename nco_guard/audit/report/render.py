@@ -32,7 +32,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def render_report(report: AuditReport, *, title: str = "Audit report") -> str:
-    """The page. Raises nothing for what a log may say; cost: some ten megabytes for 100,000 events."""
+    """The page. Raises nothing for what a log may say; cost: some five megabytes for 100,000 events."""
     style, script = _asset("report.css"), _asset("report.js")
     return _template().render(
         title=title,

@@ -21,7 +21,7 @@ _LARGEST: Final = 2**53 - 1
 
 
 def bounded(value: int) -> int:
-    """A count as a page and its script can hold it exactly; a larger one is nobody's, but a line of a log may say it."""
+    """A count as a page's script can hold it exactly; a larger one is nobody's, but a line of a log may say it."""
     return min(value, _LARGEST)
 
 

@@ -1,8 +1,8 @@
 """The events of a report's table: which are kept, and the compact form in which the page holds them.
 
 Kept are the last events, and before all others those that tell of something that should not have happened. Columns
-hold numbers, and names once each; a page with 100,000 events takes some ten megabytes. Memory: two rows of some 300 bytes
-for each event that is kept.
+hold numbers, and names once each; a page with 100,000 events takes some five megabytes. Memory: two rows of some 300
+bytes for each event that is kept.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class EventTable:
     """Some events as columns: row i of the table is element i of each.
 
     columns: "time" (milliseconds since `start`), "kind" (place in `kinds`), "run" (in `runs`), "number" (in the run),
-        "what" and "detail" (in `strings`; detail None where there is none), "rules" (in `rule_sets`), "sequence", "step",
-        "removed" (probability), "rank"; None where the event has no such field.
+        "what" and "detail" (in `strings`; detail None where there is none), "rules" (in `rule_sets`), "sequence",
+        "step", "removed" (probability), "rank"; None where the event has no such field.
     runs: id, and places in `strings` of request id, parent id, model id (or None). rule_sets: places in `strings`.
-    total: how many events the log holds. left_out: how many are not here; notable_left_out: of these, those that tell of
-        something that should not have happened.
+    total: how many events the log holds. left_out: how many are not here; notable_left_out: of these, those that tell
+        of something that should not have happened.
     Strings are written visibly: see `nco_guard.audit.report.wording.visible`.
     """
 
@@ -221,7 +221,10 @@ def _words(event: AnyEvent) -> tuple[str, str | None]:
         seconds = f"{event.seconds:.3g} seconds"
         return event.error or ended or "ended", f"{plural(bounded(event.tokens), 'token')}, {seconds}"
     if isinstance(event, RunStarted):
-        return event.policy_name, f"{plural(bounded(event.sequences), 'sequence')}, policy {event.policy_digest}"
+        return (
+            event.policy_name,
+            f"{plural(bounded(event.sequences), 'sequence')}, policy {event.policy_digest}",
+        )
     if isinstance(event, PolicyLoaded):
         return event.policy_name, f"{plural(len(event.rules), 'rule')}, policy {event.policy_digest}"
     if isinstance(event, GuaranteeConfigured):

@@ -1,6 +1,6 @@
 """The four questions that a report answers first, in words; no answer is better than what the log can show.
 
-Whether nothing was let through is said without a qualification only of an intact log in which every guarded sequence was
+That nothing was let through is said without a qualification only of an intact log in which every guarded sequence was
 verified and no event is missing.
 """
 
@@ -91,7 +91,9 @@ def _grounds(integrity: Integrity) -> list[str]:
                 "missing."
             )
     if integrity.signatures_checked:
-        notes.append(f"Signed with the given key up to the last line: {integrity.signed_chains:,} of {chains}.")
+        notes.append(
+            f"Signed with the given key up to the last line: {integrity.signed_chains:,} of {chains}."
+        )
     else:
         notes.append(
             "Signatures were not checked (no key was given): hashes alone do not show that somebody wrote the whole "
@@ -136,7 +138,13 @@ def _let_through(report: LogReport) -> Answer:
         if report.integrity.state == "altered":
             answer, tone = "Not known", "doubt"
             notes.insert(0, f"As far as this log can be believed, {checked}")
-        elif report.integrity.state != "intact" or missing or totals.unfinished or totals.lost or totals.cut_runs:
+        elif (
+            report.integrity.state != "intact"
+            or missing
+            or totals.unfinished
+            or totals.lost
+            or totals.cut_runs
+        ):
             answer, tone = "Not on record", "doubt"
             notes.insert(0, checked)
         else:
@@ -163,8 +171,8 @@ def _prevented(report: LogReport) -> Answer:
         notes.append(f"Most with {_model(model)} ({model.interventions:,}).")
     if total.removed_known:
         notes.append(
-            f"Probability removed: {amount(total.removed_probability)} in all, that is about as many forbidden tokens as "
-            "the model would have chosen."
+            f"Probability removed: {amount(total.removed_probability)} in all. That many forbidden tokens would be "
+            "expected at these steps, had the model been left to choose."
         )
     return Answer(
         "interventions", question, plural(total.interventions, "intervention"), "plain", tuple(notes)
@@ -195,6 +203,4 @@ def _mishaps(report: LogReport) -> Answer:
         notes.append(f"Errors: {kinds}.")
     if not found:
         notes.append("No dead ends, and no run that ended by an error.")
-    return Answer(
-        "mishaps", question, ", ".join(found) or "No", "doubt" if found else "good", tuple(notes)
-    )
+    return Answer("mishaps", question, ", ".join(found) or "No", "doubt" if found else "good", tuple(notes))

@@ -105,7 +105,7 @@
     const key = keys[view.sort], sign = view.falling ? -1 : 1;
     return rows.sort((one, other) => {
       const first = key(one), second = key(other);
-      // What has no value comes last in both directions; equals stand as in the log.
+      // What has no value comes last in both directions; equals stand in the order of the log, or its reverse.
       if (first === null || second === null) {
         return (first === null) - (second === null) || sign * (one - other);
       }
