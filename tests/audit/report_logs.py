@@ -137,7 +137,7 @@ def random_events(
             bad = violations and rng.random() < 0.02
             rules = [*(["email"] if bad else []), *(["phone"] if rng.random() < 0.1 else [])]
             spans = [
-                (rule, *sorted((rng.randrange(length), length)))
+                Span(rule_id=rule, start=rng.randrange(length), end=length)
                 for rule in rules
                 for _ in range(rng.randrange(1, 4))
             ]
@@ -145,7 +145,7 @@ def random_events(
                 **common(run, number, request),
                 ok=not bad,
                 length=length,
-                findings=tuple(Span(rule_id=rule, start=start, end=end) for rule, start, end in spans),
+                findings=tuple(spans),
                 exposures=None
                 if kind < 0.85
                 else tuple(

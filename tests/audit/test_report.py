@@ -38,6 +38,7 @@ from nco_guard.errors import AuditError
 from nco_guard.evaluation.metrics import violation_rate
 from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.verify import exposure, verify
+from tests.audit import test_canaries as canaries
 from tests.audit.report_logs import BEGIN, HOSTILE, Reference, lines_of, random_events, write_log
 
 KEY = bytes(range(32))
@@ -283,7 +284,7 @@ def test_the_table_keeps_the_last_events_and_all_incidents(log: Path, reference:
     room = len(notable) + 10
     table = read_report(log, max_events=room).table
     shown = [
-        (table.runs[run][0], number)
+        (table.runs[int(run or 0)][0], number)
         for run, number in zip(table.columns["run"], table.columns["number"], strict=True)
     ]
     order = [(line["run_id"], line["number"]) for line in reference.lines]
@@ -561,6 +562,35 @@ def test_a_recorder_takes_exposures_and_no_text(tmp_path: Path) -> None:
     ):
         with pytest.raises(AuditError):
             RunRecorder(lambda _: None).verification(ok=True, length=11, exposures=bad)
+
+
+def test_the_report_of_runs_full_of_personal_data_holds_no_canary(tmp_path: Path) -> None:
+    import torch
+    from transformers import set_seed
+
+    from nco_guard import Guard, demo
+
+    torch.set_num_threads(1)
+    words = RegexRule(id="long-words", regex=r"\b[a-z]{6,}\b", monitor=True)
+    policy = Policy.from_presets("pii").with_rules(words, StringRule(id="own", strings=canaries.CANARIES))
+    path = tmp_path / "log.jsonl"
+    with JsonLinesSink(path) as sink:
+        guard = Guard(policy, audit=sink, correlation_key=KEY)
+        set_seed(3)
+        result = guard.generate(
+            *demo.load(), canaries.prompts(8), max_new_tokens=canaries.TOKENS, do_sample=True
+        )
+    report = read_report(path)
+    assert report.numbers.all.interventions
+    assert any(one.rule_id == "long-words" and one.findings for one in report.numbers.rules)
+    assert verdict(report.numbers, "violations") == "No"
+    page = render_report(report)
+    assert str(report.numbers.totals.events) in page
+    # The template, the style and the script are the same for every log.
+    own = render_report(read_report(write_log(tmp_path / "other.jsonl", random_events(3, 1))))
+    words_of_the_page = set(own.split())
+    said = " ".join(word for word in page.split() if word not in words_of_the_page)
+    canaries.assert_silent(said + report.numbers.model_dump_json() + repr(report), *result.texts)
 
 
 # -- the command ---------------------------------------------------------------------------------------------------

@@ -32,11 +32,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Columns side by side: `width` of them fill the chart; `top` is what the highest stands for."""
+    """Columns side by side: `width` of them fill the chart; `top` is what the highest stands for, and `base` where they
+    stand, in percent of the height; marks are below.
+    """
 
     width: int
     bars: tuple[Bar, ...]
     top: str
+    base: float = 100.0
 
 
 def _columns(values: Sequence[int], titles: Sequence[str], kind: str, room: float) -> tuple[Bar, ...]:
@@ -76,7 +79,7 @@ def timeline_chart(timeline: Timeline) -> Chart:
             if count
         )
     top = amount(max((one.interventions for one in buckets), default=0))
-    return Chart(max(len(buckets), _FEWEST), bars, top)
+    return Chart(max(len(buckets), _FEWEST), bars, top, room)
 
 
 def histogram_chart(counts: Sequence[int]) -> Chart:

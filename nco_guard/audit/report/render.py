@@ -16,13 +16,22 @@ from importlib.resources import files
 from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from nco_guard.audit.report.charts import histogram_chart, timeline_chart
 from nco_guard.audit.report.reading import AuditReport
 from nco_guard.audit.report.table import EventTable
 from nco_guard.audit.report.verdicts import answers
-from nco_guard.audit.report.wording import amount, moment, percent, plural, probability, visible, width_of
+from nco_guard.audit.report.wording import (
+    amount,
+    moment,
+    percent,
+    plural,
+    probability,
+    shortened,
+    visible,
+    width_of,
+)
 
 __all__ = ["ROWS", "render_report"]
 
@@ -87,8 +96,8 @@ def _embedded(table: EventTable) -> str:
 
 
 def _identifier(text: str) -> Markup:
-    """A name from the log: visible, escaped, and apart from the direction of the text around it."""
-    return Markup('<bdi class="id">{}</bdi>').format(escape(visible(text)))
+    """A name from the log: visible, not too long, escaped, and apart from the direction of the text around it."""
+    return Markup('<bdi class="id">{}</bdi>').format(shortened(visible(text)))
 
 
 @cache

@@ -42,7 +42,7 @@ KINDS: Final = (
 )
 _SPANS: Final = 8
 
-Column = Sequence[int | float | str | None] | Sequence[Sequence[int | str | None]]
+Column = Sequence[int | float | None]
 
 
 class _Row(NamedTuple):
@@ -133,6 +133,8 @@ class TableBuilder:
         rows = sorted([*self._notable, *ordinary])
         strings, rule_sets, runs = _Numbered(), _Numbered(), _Numbered()
         start = min((row.time for row in rows), default=None)
+        if start is not None:  # on a whole millisecond, so that sums of the two are what the log says, cut
+            start = start.replace(microsecond=start.microsecond // 1000 * 1000)
         millisecond = timedelta(milliseconds=1)
         columns: dict[str, Column] = {
             "time": [(row.time - start) // millisecond for row in rows] if start is not None else [],

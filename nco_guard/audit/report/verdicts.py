@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nco_guard.audit.report.model import Integrity, LogReport, ModelTally, RuleTally
-from nco_guard.audit.report.wording import amount, percent, plural, visible
+from nco_guard.audit.report.model import Integrity, LogReport
+from nco_guard.audit.report.wording import amount, percent, plural, shortened, visible
 
 __all__ = ["Answer", "answers"]
 
@@ -162,13 +162,15 @@ def _prevented(report: LogReport) -> Answer:
     notes = []
     if totals.runs:
         notes.append(f"In {totals.runs_changed:,} of {plural(totals.runs, 'run')}.")
-    rule = next((one for one in report.rules if one.interventions and not one.others), None)
-    if rule is not None:
-        share = percent(100 * rule.interventions / total.interventions)
-        notes.append(f"Most by {_rule(rule)} ({share} of interventions).")
-    model = next((one for one in report.models if one.interventions and not one.others), None)
-    if model is not None:
-        notes.append(f"Most with {_model(model)} ({model.interventions:,}).")
+    for rule_id, rule in [(one.rule_id, one) for one in report.rules if one.interventions][:2]:
+        if rule_id is not None:
+            share = percent(100 * rule.interventions / total.interventions)
+            notes.append(f"Most by rule {shortened(visible(rule_id))} ({share} of interventions).")
+            break
+    for model_id, model in [(one.model_id, one) for one in report.models if one.interventions][:2]:
+        if model_id is not None:
+            notes.append(f"Most with {shortened(visible(model_id))} ({model.interventions:,}).")
+            break
     if total.removed_known:
         notes.append(
             f"Probability removed: {amount(total.removed_probability)} in all. That many forbidden tokens would be "
@@ -177,14 +179,6 @@ def _prevented(report: LogReport) -> Answer:
     return Answer(
         "interventions", question, plural(total.interventions, "intervention"), "plain", tuple(notes)
     )
-
-
-def _rule(tally: RuleTally) -> str:
-    return "rules that are not named" if tally.rule_id is None else f"rule {visible(tally.rule_id)}"
-
-
-def _model(tally: ModelTally) -> str:
-    return "models that are not named" if tally.model_id is None else visible(tally.model_id)
 
 
 def _mishaps(report: LogReport) -> Answer:

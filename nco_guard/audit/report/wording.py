@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-__all__ = ["amount", "moment", "percent", "plural", "probability", "visible", "width_of"]
+__all__ = ["amount", "moment", "percent", "plural", "probability", "shortened", "visible", "width_of"]
 
 _UNITS = ((7 * 86400, "week"), (86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
@@ -14,6 +14,11 @@ def visible(text: str) -> str:
     directional marks, halves of surrogate pairs): those are written as escapes.
     """
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def shortened(text: str, limit: int = 64) -> str:
+    """A name that is very long, cut, with its length said; others as they are."""
+    return text if len(text) <= limit else f"{text[:limit]}\N{HORIZONTAL ELLIPSIS} ({len(text):,} characters)"
 
 
 def amount(value: float) -> str:

@@ -41,7 +41,7 @@
     for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
     return counts;
   };
-  const shortened = (text) => (text.length > 60 ? `${text.slice(0, 59)}\u2026` : text);
+  const shortened = (text) => (text.length > 60 ? `${text.slice(0, 60)}\u2026` : text);
   offer(controls.kind, counted(columns.kind), (kind) => words(kinds[kind]));
   const ruleCounts = new Map();
   for (const [set, count] of counted(columns.rules)) {
@@ -155,8 +155,10 @@
     line.append(cell);
     return line;
   };
-  const cellOf = (content, className) => {
+  const cellOf = (label, content, className) => {
     const cell = make("td", undefined, className);
+    if (label !== null) cell.dataset.label = label;
+    if (content === null) cell.classList.add("empty");
     cell.append(content === null ? missing : content);
     return cell;
   };
@@ -175,16 +177,16 @@
     const removed = columns.removed[row], step = columns.step[row], sequence = columns.sequence[row];
     const place = sequence === null ? null : step === null ? String(sequence) : `${sequence}:${step}`;
     line.append(
-      cellOf(toggle, "toggle"),
-      cellOf(time(row), "when"),
-      cellOf(words(kinds[columns.kind[row]]), "kind"),
-      cellOf(named(strings[columns.what[row]])),
-      cellOf(set.length ? named(set.map((rule) => strings[rule]).join(", ")) : null),
-      cellOf(run[model] === null ? null : named(strings[run[model]]), "optional"),
-      cellOf(run[runId].slice(0, 8), "optional run"),
-      cellOf(place, "optional number"),
-      cellOf(removed === null ? null : removed.toFixed(3), "number"),
-      cellOf(columns.rank[row] === null ? null : String(columns.rank[row]), "optional number"),
+      cellOf(null, toggle, "toggle"),
+      cellOf("Time (UTC)", time(row), "when"),
+      cellOf("Kind", words(kinds[columns.kind[row]]), "kind"),
+      cellOf("What", named(shortened(strings[columns.what[row]]))),
+      cellOf("Rules", set.length ? named(set.map((rule) => shortened(strings[rule])).join(", ")) : null),
+      cellOf("Model", run[model] === null ? null : named(shortened(strings[run[model]]))),
+      cellOf("Run", run[runId].slice(0, 8), "run"),
+      cellOf("Step", place, "number"),
+      cellOf("Removed", removed === null ? null : removed.toFixed(3), "number"),
+      cellOf("Rank", columns.rank[row] === null ? null : String(columns.rank[row]), "number"),
     );
     return line;
   };
@@ -237,6 +239,15 @@
     });
   }
 
+  // On a phone rows become lists, and cells need the names of their columns.
+  for (const table of document.querySelectorAll("table:not(#event-table)")) {
+    const titles = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    for (const row of table.tBodies[0].rows) {
+      for (const cell of row.querySelectorAll("td")) cell.dataset.label = titles[cell.cellIndex];
+    }
+  }
+  document.documentElement.classList.add("labelled");
+
   // What is folded away on the screen stands open on paper.
   let opened = [];
   addEventListener("beforeprint", () => {
@@ -245,6 +256,7 @@
   });
   addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
 
+  if (matchMedia("(max-width: 44rem)").matches) element("page-size").value = "25";
   element("browser").hidden = false;
   refilter();
 })();
