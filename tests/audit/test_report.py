@@ -352,6 +352,7 @@ def test_nothing_let_through_is_said_of_an_intact_log_only(tmp_path: Path) -> No
         assert numbers.integrity.problems, name
         assert verdict(numbers, "integrity") == "No", name
         assert verdict(numbers, "violations") not in ("No", "Yes"), name
+        assert not any(answer.tone == "good" for answer in answers(numbers)), name
         page = render_report(read_report(path))
         assert "This log is not as it was written" in page, name
     path.write_bytes(b"".join(lines[:-1]))
@@ -359,6 +360,7 @@ def test_nothing_let_through_is_said_of_an_intact_log_only(tmp_path: Path) -> No
     assert numbers.integrity.state == "open"
     assert verdict(numbers, "integrity") == "Not confirmed"
     assert verdict(numbers, "violations") == "Not on record"
+    assert not any(answer.tone == "good" for answer in answers(numbers))
     assert "Nobody can say whether this log is complete" in render_report(read_report(path))
     assert read_report(path, allow_open=True).numbers.integrity.state == "intact"
 

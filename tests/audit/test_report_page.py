@@ -551,6 +551,11 @@ def test_an_edited_log_is_never_shown_as_fine(opened: Callable[..., Any], folder
         page = opened(path, viewport=viewport)
         alarm = page.locator("#problems")
         assert "not as it was written" in alarm.inner_text()
+        colours = page.evaluate(
+            "['#problems h2', '#answer-integrity .verdict', 'body'].map("
+            "(one) => getComputedStyle(document.querySelector(one)).color)"
+        )
+        assert colours[0] == colours[1] != colours[2]
         assert f"edited.jsonl:{place + 1}" in alarm.inner_text()
         assert alarm.bounding_box()["y"] < viewport["height"] / 2
         assert page.inner_text("#answer-integrity .verdict") == "No"

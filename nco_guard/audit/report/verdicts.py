@@ -197,4 +197,11 @@ def _mishaps(report: LogReport) -> Answer:
         notes.append(f"Errors: {kinds}.")
     if not found:
         notes.append("No dead ends, and no run that ended by an error.")
-    return Answer("mishaps", question, ", ".join(found) or "No", "doubt" if found else "good", tuple(notes))
+    tone: Tone
+    if found:
+        answer, tone = ", ".join(found), "doubt"
+    elif report.integrity.state == "intact" and not (report.totals.lost or report.totals.cut_runs):
+        answer, tone = "No", "good"
+    else:
+        answer, tone = "Not on record", "doubt"
+    return Answer("mishaps", question, answer, tone, tuple(notes))
