@@ -511,6 +511,35 @@ def test_numbers_and_times_beyond_measure_are_reported_or_refused(tmp_path: Path
     assert json.loads(report.numbers.model_dump_json())["totals"]["tokens"] > 2**53
 
 
+@pytest.mark.parametrize("key", [None, HmacSigner(KEY)])
+def test_lines_that_nobody_wrote_are_problems_and_no_crash(tmp_path: Path, key: HmacSigner | None) -> None:
+    path = clean_log(tmp_path / "log.jsonl", signer=key)
+    text = path.read_text()
+    first, event = text.splitlines()[0], next(line for line in text.splitlines() if '"verification"' in line)
+    # Somewhere in this range reading a line still works and writing it does not.
+    deep = ["[" * depth + "]" * depth for depth in (*range(100, 900, 100), *range(900, 1100))]
+    values = ("NaN", "1e999", "-Infinity", "9" * 5000, '"\\ud800"', '{"a":[]}', *deep)
+    hostile = [line[:-1] + f',"x":{value}}}' for value in values for line in (first, event)]
+    hostile += [
+        "[1]",
+        "null",
+        '"seal"',
+        '{"seal":{"chain":"x","prev":"y","seq":true,"sha256":"z"},"kind":["a"]}',
+    ]
+    path.write_text(text + "\n".join(hostile) + "\n")
+    whole = text.count("\n")
+    bad = {problem.line for problem in verify_log(path, verifier=key).problems}
+    assert bad >= set(range(whole + 1, whole + 1 + len(hostile)))
+    assert read_report(path, verifier=key).numbers.integrity.state == "altered"
+    if key is not None:
+        signature = json.loads(first)["signature"]
+        for forged in ("null", "[]", '"x"', '{"algorithm":[],"key_id":{},"value":7}'):
+            path.write_text(
+                text.replace(json.dumps(signature, separators=(",", ":"), sort_keys=True), forged, 1)
+            )
+            assert read_report(path, verifier=key).numbers.integrity.state == "altered", forged
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_does_not_show_is_made_visible(name: str) -> None:
     assert visible(name).isprintable()
