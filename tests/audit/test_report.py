@@ -21,6 +21,7 @@ from nco_guard.audit import (
     JsonLinesSink,
     RunFinished,
     RunRecorder,
+    RunStarted,
     Verification,
     make_anchor,
     parse_event,
@@ -97,8 +98,11 @@ def test_totals_are_those_of_the_log(log: Path, report: AuditReport, reference: 
     assert totals.lost == reference.lost() > 0
     assert totals.cut_runs == sum(run[0]["number"] > 0 for run in reference.runs.values())
     assert totals.out_of_order == totals.set_aside == 0
-    assert totals.guarded_verified == sum(
-        reference.source(line) == "guarded" for line in reference.of("verification")
+    guarded = [line for line in finished if "error" not in line and reference.source(line) == "guarded"]
+    assert totals.guarded_sequences == sum(len(line["outcomes"]) for line in guarded)
+    assert totals.guarded_unverified == sum(
+        len(line["outcomes"]) - sum(one["kind"] == "verification" for one in reference.runs[line["run_id"]])
+        for line in guarded
     )
     assert numbers.outcomes == Counter(outcome for line in finished for outcome in line["outcomes"])
     assert numbers.errors == Counter(line["error"] for line in finished if "error" in line)
@@ -362,7 +366,10 @@ def test_nothing_let_through_is_said_of_an_intact_log_only(tmp_path: Path) -> No
     assert verdict(numbers, "violations") == "Not on record"
     assert not any(answer.tone == "good" for answer in answers(numbers))
     assert "Nobody can say whether this log is complete" in render_report(read_report(path))
-    assert read_report(path, allow_open=True).numbers.integrity.state == "intact"
+    numbers = read_report(path, allow_open=True).numbers
+    assert numbers.integrity.state == "intact"
+    assert verdict(numbers, "integrity") == "Yes, as far as it goes"
+    assert verdict(numbers, "violations") == "Not on record"
 
 
 def test_a_hidden_violation_is_not_a_clean_log(tmp_path: Path) -> None:
@@ -426,11 +433,32 @@ def test_keys_and_anchors_are_held_against_the_log(tmp_path: Path) -> None:
 
 def test_missing_verifications_and_events_leave_doubt(tmp_path: Path) -> None:
     events = list(random_events(30, 7, violations=False, faults=False))
-    gone = next(event for event in events if isinstance(event, Verification) and event.sequence == 0)
+    several = {
+        event.run_id
+        for event in events
+        if isinstance(event, RunStarted) and event.tokenizer_digest and event.sequences > 1
+    }
+    gone = next(
+        event
+        for event in events
+        if isinstance(event, Verification) and event.sequence == 0 and event.run_id in several
+    )
     numbers = read_report(
         write_log(tmp_path / "lost.jsonl", (event for event in events if event is not gone))
     ).numbers
     assert (numbers.integrity.state, numbers.totals.lost) == ("intact", 1)
+    assert verdict(numbers, "violations") == "Not on record"
+    # One text verified twice does not make up for another that was not.
+    again = next(
+        event
+        for event in events
+        if isinstance(event, Verification) and event.sequence == 1 and event.run_id == gone.run_id
+    )
+    twice = gone.model_copy(update={"sequence": 1, "length": again.length})
+    numbers = read_report(
+        write_log(tmp_path / "twice.jsonl", (twice if event is gone else event for event in events))
+    ).numbers
+    assert (numbers.totals.lost, numbers.totals.guarded_unverified) == (0, 1)
     assert verdict(numbers, "violations") == "Not on record"
     end = max(place for place, event in enumerate(events) if isinstance(event, RunFinished))
     numbers = read_report(

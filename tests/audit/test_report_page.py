@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from nco_guard.audit.report import AuditReport, read_report, render_report
+from nco_guard.audit.report.table import Column
 from tests.audit.report_logs import HOSTILE, Reference, lines_of, random_events, write_log
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -413,7 +414,7 @@ def test_a_hundred_thousand_events_can_be_filtered(
 ) -> None:
     report = read_report(log)
     times = 100_000 // report.table.shown + 1
-    columns = {name: list(column) * times for name, column in report.table.columns.items()}
+    columns: dict[str, Column] = {name: list(column) * times for name, column in report.table.columns.items()}
     many = AuditReport(
         report.numbers,
         dataclasses.replace(report.table, columns=columns, total=report.table.total * times + 9),

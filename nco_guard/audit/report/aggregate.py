@@ -102,7 +102,7 @@ class Aggregator:
         self._groups = groups
         self._policies_left_out = self._guarantees_left_out = 0
         self._guarded_runs = self._runs_changed = self._unfinished = 0
-        self._sequences = self._guarded_sequences = self._guarded_verified = self._tokens = 0
+        self._sequences = self._guarded_sequences = self._guarded_unverified = self._tokens = 0
         self._seconds = 0.0
 
     def add(self, event: AnyEvent) -> Run:
@@ -153,7 +153,8 @@ class Aggregator:
     def _verification(self, event: Verification, run: Run) -> None:
         digest = event.policy_digest or run.policy_digest
         found = self._corpora.of((run.source, digest)).verification(event, self._exposure_from)
-        self._guarded_verified += run.source == "guarded"
+        if event.sequence is not None and run.in_progress:
+            run.verified.add(event.sequence)
         if run.source != "apart":
             model = self._models.of(run.model_id)
             model.texts += 1
@@ -191,6 +192,8 @@ class Aggregator:
             self._errors.of(event.error).value += 1
         elif run.source == "guarded":
             self._guarded_sequences += len(event.outcomes)
+            self._guarded_unverified += len(set(range(len(event.outcomes))) - run.verified)
+        run.verified.clear()
 
     def _policy(self, digest: str, name: str, time: datetime) -> _Policy | None:
         policy = self._policies.get(digest)
@@ -318,7 +321,7 @@ class Aggregator:
             errors=sum(_numbers(self._errors).values()),
             sequences=self._sequences,
             guarded_sequences=self._guarded_sequences,
-            guarded_verified=self._guarded_verified,
+            guarded_unverified=self._guarded_unverified,
             tokens=self._tokens,
             seconds=self._seconds,
             lost=self.runs.lost,

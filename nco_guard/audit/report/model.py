@@ -93,7 +93,7 @@ class Totals(_Frozen):
     cut_runs: runs whose first event is not in the log. set_aside: runs that were forgotten to bound memory; an event of
         theirs that came later counts as one of a cut run.
     sequences, tokens, seconds: of finished runs. guarded_sequences: of guarded runs that finished without an error;
-        `guarded_verified` of them were verified.
+        `guarded_unverified` of them have no verification in the log before the end of their run.
     """
 
     events: int
@@ -107,7 +107,7 @@ class Totals(_Frozen):
     errors: int
     sequences: int
     guarded_sequences: int
-    guarded_verified: int
+    guarded_unverified: int
     tokens: int
     seconds: float
     lost: int

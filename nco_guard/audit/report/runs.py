@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -30,6 +30,7 @@ class Run:
     """One run so far.
 
     next_number: what its next event should have. changed: there was an intervention. in_progress: began, has not ended.
+    verified: the sequences that were, until it ends.
     """
 
     run_id: UUID
@@ -41,6 +42,7 @@ class Run:
     next_number: int = 0
     changed: bool = False
     in_progress: bool = False
+    verified: set[int] = field(default_factory=set)
 
 
 class Runs:

@@ -38,7 +38,7 @@ def _intact(report: LogReport) -> Answer:
     answer: str
     tone: Tone
     if integrity.state == "intact":
-        answer, tone = "Yes", "good"
+        answer, tone = ("Yes, as far as it goes", "plain") if integrity.open_chains else ("Yes", "good")
     elif integrity.state == "open":
         answer, tone = "Not confirmed", "doubt"
     elif integrity.state == "altered":
@@ -109,7 +109,7 @@ def _let_through(report: LogReport) -> Answer:
     totals, violations = report.totals, report.violations
     question = "Was anything forbidden let through?"
     texts = sum(corpus.texts for corpus in report.corpora if corpus.source in ("guarded", "cut"))
-    missing = max(0, totals.guarded_sequences - totals.guarded_verified)
+    missing = totals.guarded_unverified
     notes = []
     if missing:
         notes.append(f"{plural(missing, 'finished sequence')} without a verification on record.")
@@ -117,6 +117,8 @@ def _let_through(report: LogReport) -> Answer:
         notes.append(f"{plural(totals.unfinished, 'run')} without an end on record.")
     if totals.lost or totals.cut_runs:
         notes.append("Events are missing, so more may have happened than is counted here.")
+    if report.integrity.state == "intact" and report.integrity.open_chains:
+        notes.append("The log has no end yet: what comes after its last line is not known.")
     elsewhere = [corpus for corpus in report.corpora if corpus.source in ("observed", "apart")]
     if elsewhere:
         found, of = sum(one.violations for one in elsewhere), sum(one.texts for one in elsewhere)
@@ -138,13 +140,7 @@ def _let_through(report: LogReport) -> Answer:
         if report.integrity.state == "altered":
             answer, tone = "Not known", "doubt"
             notes.insert(0, f"As far as this log can be believed, {checked}")
-        elif (
-            report.integrity.state != "intact"
-            or missing
-            or totals.unfinished
-            or totals.lost
-            or totals.cut_runs
-        ):
+        elif missing or totals.unfinished or not _complete(report):
             answer, tone = "Not on record", "doubt"
             notes.insert(0, checked)
         else:
@@ -181,6 +177,12 @@ def _prevented(report: LogReport) -> Answer:
     )
 
 
+def _complete(report: LogReport) -> bool:
+    """Whether the log holds all that there ever was to hold, as far as that can be shown."""
+    integrity, totals = report.integrity, report.totals
+    return integrity.state == "intact" and not (integrity.open_chains or totals.lost or totals.cut_runs)
+
+
 def _mishaps(report: LogReport) -> Answer:
     question = "Did anything go wrong?"
     found = []
@@ -200,7 +202,7 @@ def _mishaps(report: LogReport) -> Answer:
     tone: Tone
     if found:
         answer, tone = ", ".join(found), "doubt"
-    elif report.integrity.state == "intact" and not (report.totals.lost or report.totals.cut_runs):
+    elif _complete(report):
         answer, tone = "No", "good"
     else:
         answer, tone = "Not on record", "doubt"
