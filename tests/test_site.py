@@ -32,6 +32,7 @@ PUBLIC = (
     "llama_index.llms.nco_guard",
     "nco_guard",
     "nco_guard.audit",
+    "nco_guard.audit.report",
     "nco_guard.engines.hf",
     "nco_guard.engines.hf.continuous",
     "nco_guard.errors",

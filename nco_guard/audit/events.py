@@ -88,7 +88,10 @@ class Event(_Record):
     @field_validator("time")
     @classmethod
     def _in_utc(cls, value: datetime) -> datetime:
-        return value.astimezone(UTC)
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the time is outside of the years 1 to 9999 in UTC") from None
 
     @field_serializer("time")
     def _time_text(self, value: datetime) -> str:
@@ -241,19 +244,27 @@ class Verification(Event):
     """A finished text was searched by the independent verifier.
 
     `length` is the text's length in code points, `sequence` its index in the run (None outside of a run).
+    `exposures` says how far the text gets towards a match, for each rule at most one stretch, the longest (see
+    `nco_guard.verify.exposure`); None if nobody measured it.
     """
 
     kind: Literal["verification"] = "verification"
     ok: bool
     length: Count
     findings: tuple[Span, ...] = ()
+    exposures: tuple[Span, ...] | None = None
     sequence: Count | None = None
     policy_digest: Digest | None = None
 
     @model_validator(mode="after")
     def _inside(self) -> Self:
-        if any(span.end > self.length for span in self.findings):
-            raise ValueError("a finding ends past the end of the text")
+        exposures = self.exposures or ()
+        if any(span.end > self.length for span in (*self.findings, *exposures)):
+            raise ValueError("a finding or an exposure ends past the end of the text")
+        if any(span.value_hmac is not None for span in exposures):
+            raise ValueError("only a finding has a value_hmac")
+        if len({span.rule_id for span in exposures}) != len(exposures):
+            raise ValueError("more than one exposure of a rule")
         return self
 
 
@@ -272,13 +283,15 @@ def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
     """
     try:
         fields = json.loads(line) if isinstance(line, str | bytes) else line
-    except ValueError:
+    except (ValueError, RecursionError):
         raise AuditError("not an audit event: the line is no JSON") from None
     if isinstance(fields, dict) and "seal" in fields:
         fields = {key: value for key, value in fields.items() if key != "seal"}
     try:
         # By way of JSON, in which tuples, ids and times are what their text says.
         return _ADAPTER.validate_json(json.dumps(fields))
+    except RecursionError:
+        raise AuditError(f"not an audit event of schema version {SCHEMA_VERSION}: nested too deep") from None
     except ValidationError as error:
         places = sorted(
             {".".join(map(str, item["loc"])) or "line" for item in error.errors(include_input=False)}

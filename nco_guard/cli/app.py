@@ -46,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-audit_app = typer.Typer(no_args_is_help=True, help="Check audit logs, and anchor them.")
+audit_app = typer.Typer(no_args_is_help=True, help="Check audit logs, anchor them, and report what they say.")
 app.add_typer(audit_app, name="audit")
 
 POLICY_HELP = "A YAML or JSON file, or presets by name: [bold]preset:pii[/] or [bold]preset:pii,ldnoobw[/]."
@@ -295,6 +295,56 @@ def audit_anchor(
     from nco_guard.cli.audit import run_audit_anchor
 
     raise typer.Exit(run_audit_anchor(log, output, key))
+
+
+@audit_app.command("report")
+def audit_report(
+    log: LogArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write the page (HTML) here.", show_default=False
+        ),
+    ] = None,
+    key: KeyOption = None,
+    anchors: AnchorsOption = None,
+    allow_open: Annotated[
+        bool, typer.Option("--allow-open", help="Chains without an end are no problem: the log is in use.")
+    ] = False,
+    events: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How many events the page's table has: the last, and before all violations, dead ends, errors.",
+        ),
+    ] = 100_000,
+    exposure_from: Annotated[
+        int,
+        typer.Option(min=1, help="From how many characters of a would-be match on a text counts as exposed."),
+    ] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a log says, as one page that needs no network: what was prevented, where, and whether the log is whole.
+
+    LOG may be a database of SqliteSink too. Exit status: 0 the log is as it was written; 1 it is not, or nobody can
+    tell: the report is made all the same, and says so; 2 an error.
+    """
+    from nco_guard.cli.audit import run_audit_report
+
+    if output is None and not as_json:
+        raise NCOGuardError("give -o PATH for the page, or --json for its numbers")
+    raise typer.Exit(
+        run_audit_report(
+            log,
+            output,
+            key,
+            anchors or [],
+            allow_open=allow_open,
+            max_events=events,
+            exposure_from=exposure_from,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()
