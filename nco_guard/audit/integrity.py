@@ -15,13 +15,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nco_guard.audit.chain import GENESIS, canonical_line, seal_hash, signed_bytes, utc_text
-from nco_guard.audit.events import SCHEMA_VERSION, Sha256, parse_event
+from nco_guard.audit.chain import GENESIS, seal_hash, signed_bytes
+from nco_guard.audit.events import SCHEMA_VERSION, Sha256, canonical_line, parse_event, utc_text
 from nco_guard.audit.jsonl import CHAIN_RECORDS, log_files
 from nco_guard.audit.signing import SignatureVerifier, Signer
 from nco_guard.errors import AuditError
@@ -132,7 +133,7 @@ def make_anchor(report: IntegrityReport, signer: Signer | None = None) -> Anchor
     if any(problem.what != "open" for problem in report.problems):
         raise AuditError("the log is not as it was written; an anchor would vouch for it")
     anchor = Anchor(
-        time=utc_text(),
+        time=utc_text(datetime.now(UTC)),
         heads=tuple(Head(chain=one.chain, seq=one.seq, sha256=one.sha256) for one in report.chains),
     )
     if signer is None:
