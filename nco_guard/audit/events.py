@@ -69,7 +69,8 @@ def utc_text(moment: datetime) -> str:
     """A time as a log has it: UTC, always six digits and a Z, so that equal times are equal text and text sorts like
     time.
     """
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return utc.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class _Record(BaseModel):
