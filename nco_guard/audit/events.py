@@ -312,13 +312,15 @@ def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
     """
     try:
         fields = json.loads(line) if isinstance(line, str | bytes) else line
-    except ValueError:
+    except (ValueError, RecursionError):
         raise AuditError("not an audit event: the line is no JSON") from None
     if isinstance(fields, dict) and "seal" in fields:
         fields = {key: value for key, value in fields.items() if key != "seal"}
     try:
         # By way of JSON, in which tuples, ids and times are what their text says.
         return _ADAPTER.validate_json(json.dumps(fields))
+    except RecursionError:
+        raise AuditError("not an audit event: the line is nested too deeply") from None
     except ValidationError as error:
         places = sorted(
             {".".join(map(str, item["loc"])) or "line" for item in error.errors(include_input=False)}

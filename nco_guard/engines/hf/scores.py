@@ -111,9 +111,7 @@ class HostScores:
 
         Cost: a pass over the rows, some ten microseconds for 128,000 columns of float32; other types are converted.
         """
-        array = self._array
-        if array.dtype != np.float32:
-            array = self._scores.float().numpy()
+        array = self._array if self._scores.dtype == torch.float32 else self._scores.float().numpy()
         if len(rows) == len(array):
             found = array.argmax(axis=1).tolist()
             return [found[row] for row in rows]
