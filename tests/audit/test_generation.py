@@ -68,7 +68,7 @@ def test_a_log_of_changes_says_what_reports_of_every_row_say(
         network.to(torch.float32)
     assert plain(quick.events) == plain(full.events)
     changes = [event for event in quick.events if event.kind == "intervention"]
-    assert {event.action for event in changes} == {"masked", "penalized"}  # type: ignore[attr-defined]
+    assert "masked" in {event.action for event in changes}  # type: ignore[attr-defined]
     if mode != "prompt lookup":  # there, positions are scored that are discarded
         listed = [
             (row, step)
@@ -79,6 +79,7 @@ def test_a_log_of_changes_says_what_reports_of_every_row_say(
             if any(changed)
         ]
         assert [(event.sequence, event.step) for event in changes] == listed  # type: ignore[attr-defined]
+        assert "penalized" in {event.action for event in changes}  # type: ignore[attr-defined]
         assert len(listed) < sum(len(report.rows) for report in reports)
 
 
