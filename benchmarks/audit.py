@@ -3,9 +3,9 @@
     python benchmarks/audit.py [--batches 1 8] [--rounds 15] [--new-tokens 64] [--json results.json]
 
 All ways generate the same tokens under the same policy, one after another, the first one changing from round to round.
-Two policies: "pii", which the model wants to break, and "ldnoobw", which it does not. All times are processor time, since
-waiting for other programs says nothing. `history` is a guard without a sink, the reference. `memory` keeps events in a
-list: what finding out costs, without any file. `jsonl` writes a chained log; `signed` signs its heads (HMAC) as well.
+Two policies: "pii", which the model wants to break, and "ldnoobw", which it hardly does. All times are processor time,
+since waiting for other programs says nothing. `history` is a guard without a sink, the reference. `memory` keeps events
+in a list: what finding out costs, without any file. `jsonl` writes a chained log; `signed` signs its heads (HMAC) too.
 
 "whole" is the ratio of each round's pair of generations; it wavers by some per cent. So beside it stand parts of the
 reference's time that were measured by themselves: "added", what the guard's own code took more than in the same round's
@@ -122,7 +122,7 @@ def compare(
         policy = Policy.from_presets(preset)
         timed = {name: None if sink is None else Timed(sink) for name, sink in sinks.items()}
         guards = {name: Guard(policy, audit=sink) for name, sink in timed.items()}
-        # Of each round: processor seconds of the generation, of the guard, of the sink, and the sink's share by the clock.
+        # Of each round: processor seconds of the generation, of the guard and of the sink; its share by the clock.
         rows: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in guards}
         names = list(guards)
         stack.enter_context(inside.watching({GuardLogitsProcessor: "__call__", RunRecorder: "_record"}))

@@ -66,6 +66,7 @@ class HostScores:
         self._none = _NONE_LEFT[scores.dtype]
         bits = self._scores.view(torch.int16) if scores.dtype == torch.bfloat16 else self._scores
         self._array: NDArray[Any] = bits.numpy()
+        self._floating = scores.dtype == torch.float32
         self._complements = complements
         self._buffer: NDArray[np.float32] | None = None
 
@@ -111,7 +112,7 @@ class HostScores:
 
         Cost: a pass over the rows, some ten microseconds for 128,000 columns of float32; other types are converted.
         """
-        array = self._array if self._scores.dtype == torch.float32 else self._scores.float().numpy()
+        array = self._array if self._floating else self._scores.float().numpy()
         if len(rows) == len(array):
             found = array.argmax(axis=1).tolist()
             return [found[row] for row in rows]
@@ -147,7 +148,7 @@ class HostScores:
         return min(1.0, float(buffer[forbidden].sum()) / float(buffer.sum()))
 
     def _floats(self, row: int) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._scores[row].float().numpy()
+        found: NDArray[np.float32] = self._array[row] if self._floating else self._scores[row].float().numpy()
         return found
 
     def _space(self, like: NDArray[np.float32]) -> NDArray[np.float32]:
