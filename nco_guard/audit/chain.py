@@ -28,10 +28,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
-from nco_guard.audit.events import SCHEMA_VERSION, Event, canonical_line, event_schema, utc_text
+from nco_guard.audit.events import SCHEMA_VERSION, Event, canonical_line, event_schema, time_text
 from nco_guard.audit.signing import Signer
 
-__all__ = ["GENESIS", "Chain", "log_schema", "seal_hash", "signed_bytes"]
+__all__ = ["GENESIS", "Chain", "canonical_line", "log_schema", "seal_hash", "signed_bytes", "utc_text"]
 
 GENESIS: Final = "0" * 64
 _DOMAIN: Final = b"nco-guard audit record v1\n"
@@ -49,6 +49,11 @@ def signed_bytes(fields: dict[str, Any]) -> bytes:
     if "seal" in fields:
         unsigned["seal"] = {key: value for key, value in fields["seal"].items() if key != "sha256"}
     return _DOMAIN + canonical_line(unsigned).encode("ascii")
+
+
+def utc_text() -> str:
+    """Now, as events have it."""
+    return time_text(datetime.now(UTC))
 
 
 def log_schema() -> dict[str, Any]:
@@ -139,8 +144,7 @@ class Chain:
     ) -> bytes:
         """The sealed line of one of the chain's own records, signed where there is a signer."""
         present = {key: value for key, value in fields.items() if value is not None}
-        time = utc_text(datetime.now(UTC))
-        record = {"kind": kind, "schema_version": SCHEMA_VERSION, "time": time, **present}
+        record = {"kind": kind, "schema_version": SCHEMA_VERSION, "time": utc_text(), **present}
         return self._seal(record, after, sign=True)
 
     def _seal(self, fields: dict[str, Any], after: str | None, *, sign: bool) -> bytes:

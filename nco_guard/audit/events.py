@@ -48,7 +48,7 @@ __all__ = [
     "canonical_line",
     "event_schema",
     "parse_event",
-    "utc_text",
+    "time_text",
     "value_hmac",
 ]
 
@@ -65,7 +65,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
-def utc_text(moment: datetime) -> str:
+def time_text(moment: datetime) -> str:
     """A time as a log has it: UTC, always six digits and a Z, so that equal times are equal text and text sorts like
     time.
     """
@@ -99,11 +99,14 @@ class Event(_Record):
     @field_validator("time")
     @classmethod
     def _in_utc(cls, value: datetime) -> datetime:
-        return value if value.tzinfo is UTC else value.astimezone(UTC)
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the time is outside of the years 1 to 9999 in UTC") from None
 
     @field_serializer("time")
     def _time_text(self, value: datetime) -> str:
-        return utc_text(value)
+        return time_text(value)
 
     def fields(self) -> dict[str, Any]:
         """The fields that are there, by name, with their values as they are; for `canonical_line`. A new dictionary."""
@@ -127,7 +130,7 @@ def _plain(value: object) -> object:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, datetime):
-        return utc_text(value)
+        return time_text(value)
     if isinstance(value, _Record):
         return _present(value)
     found: object = to_jsonable_python(value)
@@ -320,7 +323,7 @@ def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
         # By way of JSON, in which tuples, ids and times are what their text says.
         return _ADAPTER.validate_json(json.dumps(fields))
     except RecursionError:
-        raise AuditError("not an audit event: the line is nested too deeply") from None
+        raise AuditError(f"not an audit event of schema version {SCHEMA_VERSION}: nested too deep") from None
     except ValidationError as error:
         places = sorted(
             {".".join(map(str, item["loc"])) or "line" for item in error.errors(include_input=False)}

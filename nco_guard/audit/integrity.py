@@ -15,14 +15,13 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nco_guard.audit.chain import GENESIS, seal_hash, signed_bytes
-from nco_guard.audit.events import SCHEMA_VERSION, Sha256, canonical_line, parse_event, utc_text
+from nco_guard.audit.chain import GENESIS, canonical_line, seal_hash, signed_bytes, utc_text
+from nco_guard.audit.events import SCHEMA_VERSION, Sha256, parse_event
 from nco_guard.audit.jsonl import CHAIN_RECORDS, log_files
 from nco_guard.audit.signing import SignatureVerifier, Signer
 from nco_guard.errors import AuditError
@@ -133,7 +132,7 @@ def make_anchor(report: IntegrityReport, signer: Signer | None = None) -> Anchor
     if any(problem.what != "open" for problem in report.problems):
         raise AuditError("the log is not as it was written; an anchor would vouch for it")
     anchor = Anchor(
-        time=utc_text(datetime.now(UTC)),
+        time=utc_text(),
         heads=tuple(Head(chain=one.chain, seq=one.seq, sha256=one.sha256) for one in report.chains),
     )
     if signer is None:
@@ -241,17 +240,11 @@ class _Check:
             self.before = None
             return
         chain, seq = seal["chain"], seal["seq"]
-        try:
-            as_sealed = canonical_line(fields).encode("ascii") == text and seal_hash(fields) == seal["sha256"]
-            readable = True
-        except (ValueError, RecursionError):  # numbers without end, or lists in lists in lists
-            as_sealed = readable = False
-        if not as_sealed:
+        if not _as_sealed(fields, text):
             self.problem("edited", f"number {seq} of its chain is not as it was sealed", chain, seq)
         self._weave(seal, fields)
         summary = self._follow(seal)
-        if readable:
-            self._content(fields, summary)
+        self._content(fields, summary)
         key = chain, seq
         if self.anchored.get(key) == seal["sha256"]:
             self.missing.discard(key)
@@ -326,7 +319,7 @@ class _Check:
             return
         if "signature" not in fields:
             self.problem("signature", f"{kind} is not signed", chain, seq)
-        elif not self.verifier.valid(signed_bytes(fields), fields["signature"]):
+        elif not _is_signed(fields, self.verifier):
             self.problem("signature", f"the signature of {kind} is not by this key", chain, seq)
         else:
             summary.signed = seq
@@ -360,6 +353,23 @@ def _is_seal(seal: Any) -> bool:
         and isinstance(seal.get("seq"), int)
         and isinstance(seal.get("after"), str | None)
     )
+
+
+def _as_sealed(fields: dict[str, Any], text: bytes) -> bool:
+    """Whether a line is canonical, and has the hash that its seal says."""
+    try:
+        return (
+            canonical_line(fields).encode("ascii") == text and seal_hash(fields) == fields["seal"]["sha256"]
+        )
+    except (ValueError, RecursionError):  # infinities or deep nesting, which no sink writes
+        return False
+
+
+def _is_signed(fields: dict[str, Any], verifier: SignatureVerifier) -> bool:
+    try:
+        return verifier.valid(signed_bytes(fields), fields["signature"])
+    except (ValueError, RecursionError):  # as above
+        return False
 
 
 def _lines(file: Path) -> Iterator[bytes]:

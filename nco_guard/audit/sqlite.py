@@ -12,13 +12,13 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 from uuid import UUID
 
-from nco_guard.audit.events import AnyEvent, DeadEnd, Event, Intervention, Verification, parse_event, utc_text
+from nco_guard.audit.events import AnyEvent, DeadEnd, Event, Intervention, Verification, parse_event
 from nco_guard.errors import AuditError
 
 __all__ = ["SqliteSink"]
@@ -90,7 +90,7 @@ class SqliteSink:
         elif isinstance(event, Verification):
             rules.update(span.rule_id for span in event.findings)
         line = event.to_json()
-        when = utc_text(event.time)
+        when = _text(event.time)
         with self._lock, self._errors():
             connection = self._ready()
             connection.execute("BEGIN IMMEDIATE")
@@ -197,8 +197,12 @@ def _conditions(
         "run_id = ?": None if run_id is None else str(run_id),
         "request_id = ?": request_id,
         "id IN (SELECT event FROM rules WHERE rule_id = ?)": rule_id,
-        "time >= ?": None if since is None else utc_text(since),
-        "time < ?": None if until is None else utc_text(until),
+        "time >= ?": None if since is None else _text(since),
+        "time < ?": None if until is None else _text(until),
     }
     given = {sql: value for sql, value in wanted.items() if value is not None}
     return " AND ".join(given) or "1", tuple(given.values())
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

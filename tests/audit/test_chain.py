@@ -29,8 +29,7 @@ from nco_guard.audit import (
     read_events,
     verify_log,
 )
-from nco_guard.audit.chain import seal_hash
-from nco_guard.audit.events import canonical_line
+from nco_guard.audit.chain import canonical_line, seal_hash
 from nco_guard.errors import AuditError
 
 WRITER = Path(__file__).parent / "writer.py"
