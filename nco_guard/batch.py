@@ -32,7 +32,7 @@ class Tables(Protocol):
         """The state of the empty text."""
 
     def next(self, state: int, token: int) -> int:
-        """The state after one more token; a final one stays what it is."""
+        """The state after one more token."""
 
     def start_after(self, context: bytes) -> int:
         """The state of the empty text after a prompt, for rules that look at it."""
@@ -152,13 +152,15 @@ class RowTracker:
         self._length = length
         states = self._states[:, length - 1].tolist() if len(fresh) < rows else [-1] * rows
         last = ids[:, -1].tolist() if length else states
-        # Tables leave final states as they are.
         if len(tables) == 1:
-            reached = list(map(tables[0].next, states, last))
+            step = tables[0].next
+            reached = [
+                step(state, token) if state >= 0 else state for state, token in zip(states, last, strict=True)
+            ]
         else:
             steps = [table.next for table in tables]
             reached = [
-                steps[policy](state, token)
+                steps[policy](state, token) if state >= 0 else state
                 for policy, state, token in zip(self._policies, states, last, strict=True)
             ]
         for row in fresh:
