@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import to_jsonable_python
 
 from nco_guard.errors import AuditError
 
@@ -44,8 +45,10 @@ __all__ = [
     "RunStarted",
     "Span",
     "Verification",
+    "canonical_line",
     "event_schema",
     "parse_event",
+    "time_text",
     "value_hmac",
 ]
 
@@ -60,6 +63,14 @@ Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+def time_text(moment: datetime) -> str:
+    """A time as a log has it: UTC, always six digits and a Z, so that equal times are equal text and text sorts like
+    time.
+    """
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return utc.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class _Record(BaseModel):
@@ -95,8 +106,11 @@ class Event(_Record):
 
     @field_serializer("time")
     def _time_text(self, value: datetime) -> str:
-        # Always six digits and a Z, so that equal times are equal text and text sorts like time.
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return time_text(value)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that are there, by name, with their values as they are; for `canonical_line`. A new dictionary."""
+        return _present(self)
 
     def to_json(self) -> str:
         """The event as one line of canonical JSON, without a line break.
@@ -104,13 +118,39 @@ class Event(_Record):
         Keys sorted, no spaces, ASCII only, absent optional fields left out: equal events give equal lines,
         and `parse_event` gives the event back.
         """
-        return json.dumps(
-            self.model_dump(mode="json", exclude_none=True),
-            sort_keys=True,
-            separators=(",", ":"),
-            ensure_ascii=True,
-            allow_nan=False,
-        )
+        return canonical_line(self.fields())
+
+
+def _present(record: BaseModel) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for, as events have it: what `model_dump(mode="json")` makes of it, without the copies."""
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, _Record):
+        return _present(value)
+    found: object = to_jsonable_python(value)
+    return found
+
+
+# Made once: `json.dumps` makes a new encoder for each call with options. No record holds itself.
+_encode = json.JSONEncoder(
+    sort_keys=True,
+    separators=(",", ":"),
+    ensure_ascii=True,
+    allow_nan=False,
+    check_circular=False,
+    default=_plain,
+).encode
+
+
+def canonical_line(fields: object) -> str:
+    """Canonical JSON of one record, as `nco_guard.audit.chain` says; without a line break."""
+    return _encode(fields)
 
 
 class DecodeView(_Record):
