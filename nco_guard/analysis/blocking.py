@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
+from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher, syntax
 from nco_guard.automata.inclusion import escaping_text, matching_text
 from nco_guard.automata.search import matches
 from nco_guard.compiler import CompiledRule
+from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule
 
 __all__ = ["PROOF_STATES", "Blocked", "Machine"]
@@ -58,9 +59,23 @@ class Blocked:
 
     @cached_property
     def example(self) -> str | None:
-        """A shortest text that is blocked; None if there is none. Errors: `StateLimitError` beyond the bound."""
+        """A text that is blocked, a shortest one where that is soon found; None if there is none.
+
+        Errors: `StateLimitError` beyond the bound.
+        """
         rule = self.as_written
-        return min(rule.strings, key=len) if rule else matching_text(self.machine, limit=PROOF_STATES)
+        if rule:
+            return min(rule.strings, key=len)
+        try:
+            return matching_text(self.machine, limit=PROOF_STATES)
+        except StateLimitError:
+            # Too much to go through in order, but what the pattern spells out may do.
+            node = self.compiled.stop_node or self.compiled.node
+            spelled = _spelled(node) if node is not None else ""
+            for text in (spelled, f" {spelled} ", f" {spelled}", f"{spelled} "):
+                if self(text):
+                    return text
+            raise
 
     @cached_property
     def examples(self) -> tuple[str, ...]:
@@ -115,3 +130,19 @@ class Blocked:
         if text is None:
             return True
         return None if narrowed is not other and other(text) else False
+
+
+def _spelled(node: syntax.Node) -> str:
+    """A text that the pattern reads, if its assertions and lookarounds happen to hold there."""
+    if isinstance(node, syntax.Chars):
+        plain = next((low for low, high in node.ranges if 0x20 < low < 0x7F or 0x20 < high < 0x7F), None)
+        if plain is not None:
+            return chr(max(plain, 0x21))
+        return next((chr(low) for low, _ in node.ranges if not 0xD800 <= low <= 0xDFFF), "")
+    if isinstance(node, syntax.Sequence):
+        return "".join(map(_spelled, node.items))
+    if isinstance(node, syntax.Alternation):
+        return _spelled(node.options[0]) if node.options else ""
+    if isinstance(node, syntax.Repeat):
+        return _spelled(node.body) * node.low
+    return ""

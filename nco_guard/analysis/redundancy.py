@@ -154,7 +154,8 @@ class _Redundancy:
             "redundant-string",
             (rule.id, *(other for other in others if other != rule.id)),
             f"{count} nothing to rule {rule.id!r}: {'; '.join(shown)}{more}",
-            "remove them, or give the shorter ones whole_word: true",
+            "nothing, or remove them: what the list forbids stays the same",
+            "note",
         )
 
 

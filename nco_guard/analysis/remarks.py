@@ -30,7 +30,7 @@ RemarkCode = Literal[
 * `short-string`: strings of two characters or fewer, within words too.
 * `high-penalty`: a soft rule that looks as if it were meant to be hard.
 * `redundant-rule`: every text that the rule forbids is forbidden by another hard rule already.
-* `redundant-string`: strings of a list that hold another forbidden string, or are the same but for case.
+* `redundant-string`: strings of a list that hold another forbidden string, or are the same but for case (a note).
 * `unsatisfiable-rule`: no text has a match of the rule, or of its stop point.
 * `forbids-all-text`: hard rules leave nothing but the empty text.
 * `only-short-text`: hard rules leave no text beyond some length.

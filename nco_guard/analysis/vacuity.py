@@ -13,14 +13,16 @@ import numpy as np
 
 from nco_guard.analysis.blocking import PROOF_STATES, Blocked, Machine
 from nco_guard.analysis.remarks import Remark
-from nco_guard.automata import AlternatingMachine
 from nco_guard.errors import StateLimitError
 
 __all__ = ["expensive", "leaves_no_text", "longest_left", "unsatisfiable"]
 
 _LONG = 60  # an allowed text of so many characters is proof enough that there is text left
-_STEPS = 4_000  # of the walk that looks for ever new states
-_GROWING = 0.5  # new states a step, in the second half of that walk
+_STEPS = 8_000  # of the walk that looks for ever new states
+_GLANCE = 1_000  # the same, to see whether it is worth it
+_TRIES = 12  # characters tried for a new state
+_GROWING = 0.25  # new states a step, in the second half of that walk
+_SOARING = 0.75  # the same, where a glance is enough
 
 
 def unsatisfiable(rules: Sequence[Blocked]) -> Iterator[Remark]:
@@ -149,21 +151,31 @@ def _longest_path(edges: Sequence[set[int]], ends: Sequence[bool]) -> int | None
 
 
 def expensive(rules: Sequence[Blocked]) -> Iterator[Remark]:
-    """Remarks about rules whose automata go on growing in a random walk over the characters that they tell apart."""
-    walkers = [rule for rule in rules if rule.as_written is None and not rule.large]
-    steps = max(200, min(_STEPS, 400_000 // max(1, len(walkers))))
-    for rule in walkers:
-        try:
-            half, all_states = _walk(rule, steps)
-        except StateLimitError:
-            half, all_states = 0, steps
-        if all_states - half > _GROWING * steps / 2:
+    """Remarks about rules whose automata go on growing in a walk that looks for new states."""
+    for rule in rules:
+        if rule.as_written is not None or rule.large:
+            continue  # lists have as many states as characters
+        steps = _GLANCE
+        growth, found = _growth(rule, steps)
+        if _GROWING < growth < _SOARING:
+            steps = _STEPS
+            growth, found = _growth(rule, steps)
+        if growth > _GROWING:
             yield Remark(
                 "expensive-rule",
                 (rule.id,),
-                f"the automaton of rule {rule.id!r} goes on growing: {all_states:,} states after {steps:,} characters",
+                f"the automaton of rule {rule.id!r} goes on growing: {found:,} states after {steps:,} characters",
                 "shorten counted repeats that follow something common, or anchor the pattern to a word",
             )
+
+
+def _growth(rule: Blocked, steps: int) -> tuple[float, int]:
+    """New states a step in the second half of a walk, and how many there are in the end."""
+    try:
+        half, found = _walk(rule, steps)
+    except StateLimitError:
+        return 1.0, steps
+    return 2 * (found - half) / steps, found
 
 
 def _walk(rule: Blocked, steps: int) -> tuple[int, int]:
@@ -173,9 +185,13 @@ def _walk(rule: Blocked, steps: int) -> tuple[int, int]:
     for step in range(steps):
         if step == steps // 2:
             half = len(seen)
-        reached = machine.step(state, rng.randrange(machine.classes.count))
-        # Nothing goes on after a match of a hard rule, nor where none can be avoided any more.
-        doomed = reached >= 0 and isinstance(machine, AlternatingMachine) and machine.doomed(reached)
-        state = machine.start if reached < 0 or doomed else reached
+        following: int | None = None
+        for _ in range(_TRIES):
+            reached = machine.step(state, rng.randrange(machine.classes.count))
+            if reached >= 0 and (following is None or reached not in seen):
+                following = reached
+                if reached not in seen:
+                    break
+        state = machine.start if following is None else following
         seen.add(state)
     return half, len(seen)
