@@ -1,19 +1,35 @@
-"""What a policy does and why: masks explained (`explain`), policies reviewed (`review`)."""
+"""What a policy does and why: masks explained, policies reviewed, and what they forbid of texts that should pass."""
 
+from nco_guard.analysis.corpus import (
+    Advice,
+    Overblocking,
+    RuleBlocking,
+    TokenBlocking,
+    overblocking,
+    refused_tokens,
+    sentences,
+)
 from nco_guard.analysis.explain import Explainer
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
 from nco_guard.analysis.remarks import Remark, RemarkCode
 from nco_guard.analysis.review import review, review_bound
 
 __all__ = [
+    "Advice",
     "Code",
     "Explainer",
     "Explanation",
+    "Overblocking",
     "Reason",
     "Remark",
     "RemarkCode",
+    "RuleBlocking",
     "RuleExplanation",
+    "TokenBlocking",
     "TokenExplanation",
+    "overblocking",
+    "refused_tokens",
     "review",
     "review_bound",
+    "sentences",
 ]

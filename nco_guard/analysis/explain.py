@@ -45,7 +45,7 @@ class _Rule:
         self._trackers: dict[int, Tracker] = {}
 
     def tracker(self, index: int) -> Tracker:
-        """The tracker of one of its constraints: the first is that of the stop point."""
+        """The tracker of one of its patterns: the first is the stop point, if there is one, the second the whole."""
         found = self._trackers.get(index)
         if found is None:
             found = self._trackers[index] = tracker(self.compiled, stop=index == 0)
@@ -330,7 +330,9 @@ class Explainer:
         context = place.context if rule.reads_prompt else b""
         text = place.prompted if context else place.text
         prompt = place.prompt if context else 0
-        begins = [rule.tracker(i).under_way(text, prompt) for i in range(len(rule.constraints))]
+        # What blocks is the stop point, but a reader looks for the match that it is to prevent.
+        patterns = 1 if rule.compiled.rule.stop_at is None else 2
+        begins = [rule.tracker(i).under_way(text, prompt) for i in range(patterns)]
         known = [begin for begin in begins if begin is not None]
         may_end = all(c.automaton.may_end(s) for c, s in zip(rule.constraints, states, strict=True))
         start = min(known) if known else None
