@@ -130,7 +130,7 @@ def check_token(session: Session, worlds: Worlds, found: TokenExplanation, left:
             for dropped in culprits:
                 rest = [rule for rule in culprits if rule is not dropped]
                 assert not worlds.of(*rest).mask(ids, within)[token]
-        elif reason.start is not None and not by_id[reason.rule_ids[0]].context == "prompt":
+        elif reason.start is not None and by_id[reason.rule_ids[0]].context != "prompt":
             rule = by_id[reason.rule_ids[0]]
             if Reference(rule).exact:
                 text = vocabulary.text_of((*ids, token))
