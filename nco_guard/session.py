@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.analysis import Explainer, Explanation, TokenExplanation
+from nco_guard.analysis import Explanation, TokenExplanation
+from nco_guard.analysis.explain import Explainer
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import (
     ForbiddenTokenError,
@@ -243,8 +244,7 @@ class BoundGuard:
             self._device_seconds[where] = time.perf_counter() - started
             return found
 
-    @property
-    def explainer(self) -> Explainer:
+    def _explaining(self) -> Explainer:
         """What explains the masks; made at the first call, with automata of its own, and kept."""
         with self._explainer_lock:
             if self._explainer is None:
@@ -365,11 +365,11 @@ class Session:
                 return TokenExplanation(token_id, False, ())
             token = np.array([token_id], np.int64)
             masked = np.isin(token, forbidden)
-            return bound.explainer.tokens(self._context, self._ids, token, masked, tokens_left)[0]
+            return bound._explaining().tokens(self._context, self._ids, token, masked, tokens_left)[0]
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, got {limit}")
         late = np.setdiff1d(forbidden, self.forbidden_ids()) if tokens_left < HORIZON else forbidden[:0]
-        return bound.explainer.everything(
+        return bound._explaining().everything(
             self._context, self._ids, forbidden, late, tokens_left, ended=self.ended, limit=limit
         )
 

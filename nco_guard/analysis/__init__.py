@@ -9,7 +9,6 @@ from nco_guard.analysis.corpus import (
     refused_tokens,
     sentences,
 )
-from nco_guard.analysis.explain import Explainer
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
 from nco_guard.analysis.remarks import Remark, RemarkCode
 from nco_guard.analysis.review import review, review_bound
@@ -17,7 +16,6 @@ from nco_guard.analysis.review import review, review_bound
 __all__ = [
     "Advice",
     "Code",
-    "Explainer",
     "Explanation",
     "Overblocking",
     "Reason",

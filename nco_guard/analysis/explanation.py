@@ -112,8 +112,9 @@ class RuleExplanation:
     """One rule and the text so far.
 
     `start`: where the earliest match, of the rule or of its stop point, began that is under way at the end of the text,
-    and `length`, how many code points it has; None and 0 where none is. `tokens`: how many tokens the rule by itself forbids here (penalises or records,
-    for a soft or a monitored one), ends of the text included. `may_end`: whether it lets the text end here.
+    and `length`, how many code points it has; None and 0 where none is. `tokens`: how many tokens the rule by itself
+    forbids here (penalises or records, for a soft or a monitored one), ends of the text included. `may_end`: whether it
+    lets the text end here.
     """
 
     rule_id: str
