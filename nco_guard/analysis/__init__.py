@@ -11,7 +11,7 @@ from nco_guard.analysis.corpus import (
 )
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
 from nco_guard.analysis.remarks import Remark, RemarkCode
-from nco_guard.analysis.review import review, review_bound
+from nco_guard.analysis.policies import review, review_bound
 
 __all__ = [
     "Advice",

@@ -16,7 +16,7 @@ from nco_guard.errors import StateLimitError
 
 __all__ = ["redundant"]
 
-_PAIRS = 300_000
+_PAIRS = 1_000_000
 _LOOK_UPS = 20_000_000
 _SHOWN = 8  # strings that a remark names by their numbers
 

@@ -21,6 +21,7 @@ _LONG = 60  # an allowed text of so many characters is proof enough that there i
 _STEPS = 8_000  # of the walk that looks for ever new states
 _GLANCE = 1_000  # the same, to see whether it is worth it
 _TRIES = 12  # characters tried for a new state
+_WITHOUT_NEW = 200  # steps after which a walk gives up looking for one
 _GROWING = 0.25  # new states a step, in the second half of that walk
 _SOARING = 0.75  # the same, where a glance is enough
 
@@ -181,10 +182,12 @@ def _growth(rule: Blocked, steps: int) -> tuple[float, int]:
 def _walk(rule: Blocked, steps: int) -> tuple[int, int]:
     """Distinct states after half of the walk and after all of it."""
     machine, rng = rule.compiled.machine(every_end=False, stop=True), random.Random(0)
-    state, seen, half = machine.start, {machine.start}, 0
+    state, seen, half, fresh = machine.start, {machine.start}, 0, 0
     for step in range(steps):
         if step == steps // 2:
             half = len(seen)
+        if step - fresh > _WITHOUT_NEW:
+            return len(seen), len(seen)
         following: int | None = None
         for _ in range(_TRIES):
             reached = machine.step(state, rng.randrange(machine.classes.count))
@@ -193,5 +196,7 @@ def _walk(rule: Blocked, steps: int) -> tuple[int, int]:
                 if reached not in seen:
                     break
         state = machine.start if following is None else following
-        seen.add(state)
+        if state not in seen:
+            seen.add(state)
+            fresh = step
     return half, len(seen)
