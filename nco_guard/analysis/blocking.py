@@ -6,6 +6,7 @@ prompt nothing is proved: whether their matches count depends on where the promp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher, syntax
@@ -13,7 +14,7 @@ from nco_guard.automata.inclusion import escaping_text, matching_text
 from nco_guard.automata.search import matches
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
-from nco_guard.policy import StringRule
+from nco_guard.policy import RegexRule, Rule, StringRule
 
 __all__ = ["PROOF_STATES", "Blocked", "Machine"]
 
@@ -71,8 +72,7 @@ class Blocked:
         except StateLimitError:
             # Too much to go through in order, but what the pattern spells out may do.
             node = self.compiled.stop_node or self.compiled.node
-            spelled = _spelled(node) if node is not None else ""
-            for text in (spelled, f" {spelled} ", f" {spelled}", f"{spelled} "):
+            for text in _candidates(_spelled(node) if node is not None else "", self.rule):
                 if self(text):
                     return text
             raise
@@ -130,6 +130,13 @@ class Blocked:
         if text is None:
             return True
         return None if narrowed is not other and other(text) else False
+
+
+def _candidates(spelled: str, rule: Rule) -> Iterator[str]:
+    yield from (spelled, f" {spelled} ", f" {spelled}", f"{spelled} ")
+    if isinstance(rule, RegexRule) and rule.checksum != "none":
+        # Of all ends of two digits, some pass.
+        yield from (f"{spelled[:-2]}{digits:02d}" for digits in range(100))
 
 
 def _spelled(node: syntax.Node) -> str:

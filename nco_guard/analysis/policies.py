@@ -100,7 +100,7 @@ def _modes(policy: Policy) -> Iterator[Remark]:
 
 def _odd(policy: Policy) -> Iterator[Remark]:
     for rule in policy.rules:
-        if isinstance(rule, StringRule) and not rule.whole_word and min(map(len, rule.strings)) <= SHORT:
+        if isinstance(rule, StringRule) and not rule.whole_word and any(map(_short, rule.strings)):
             yield Remark(
                 "short-string",
                 (rule.id,),
@@ -114,6 +114,11 @@ def _odd(policy: Policy) -> Iterator[Remark]:
                 f"rule {rule.id!r} is soft: a high penalty is no guarantee",
                 "leave out penalty to make it hard",
             )
+
+
+def _short(string: str) -> bool:
+    # Scripts from Thai on, Chinese, Japanese and Korean among them, have words of that length, and no spaces between.
+    return len(string) <= SHORT and max(string) < "\u0e00"
 
 
 def _fallback(compiled: CompiledPolicy) -> Sequence[Remark]:

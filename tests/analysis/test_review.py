@@ -296,3 +296,26 @@ def test_a_vocabulary_that_can_write_nothing_under_the_rules_is_found() -> None:
     letters = Vocabulary.build([b"a", b"zebra", b""], eos_ids=[2])
     assert [r.code for r in review_bound(BoundGuard(compiled, letters))] == ["nothing-to-write"]
     assert review_bound(BoundGuard(compiled, toy_vocabulary())) == ()
+
+
+def test_short_strings_are_odd_where_words_are_longer() -> None:
+    latin, chinese = (
+        StringRule(id="latin", strings=("xx", "zebra")),
+        StringRule(id="zh", strings=("下流", "酒")),
+    )
+    assert remarks_of(latin, chinese)["short-string"].rule_ids == ("latin",)
+    assert not remarks_of(StringRule(id="word", strings=("xx",), whole_word=True), chinese)
+
+
+@pytest.mark.parametrize("options", [{"languages": "all"}, {"languages": "all", "context": "prompt"}])
+def test_all_languages_together_have_no_warnings(options: dict[str, object]) -> None:
+    policy = Policy.model_validate({"name": "p", "rules": [{"preset": "ldnoobw", **options}]})
+    assert {remark.level for remark in review(policy)} <= {"note"}
+
+
+def test_rules_with_check_digits_are_known_to_be_satisfiable() -> None:
+    policy = Policy.model_validate({"name": "p", "rules": [{"preset": "pii", "valid_only": True}]})
+    # Which card numbers pass depends on every digit so far: that one does cost states.
+    assert [(remark.code, remark.rule_ids) for remark in review(policy)] == [
+        ("expensive-rule", ("pii.payment_card",))
+    ]
