@@ -10,8 +10,8 @@ from nco_guard.analysis.corpus import (
     sentences,
 )
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
-from nco_guard.analysis.remarks import Remark, RemarkCode
 from nco_guard.analysis.policies import review, review_bound
+from nco_guard.analysis.remarks import Remark, RemarkCode
 
 __all__ = [
     "Advice",

@@ -200,21 +200,21 @@ class Explainer:
         return ExitPaths(self._tree)
 
     def _forbidden_by(self, place: _Place, rules: Sequence[int], tokens_left: int) -> Ids:
-        """The mask if there were only these rules (by number)."""
+        """The mask if there were only these rules (by number); nothing, where that search meets its bound."""
         chosen = [(n, i, j) for n, (i, j) in enumerate(self._hard, start=1) if i in rules]
         tables = [self._tables.tables[0], *(self._tables.tables[n] for n, _, _ in chosen)]
         states = (place.utf8, *(place.states[i][j] for _, i, j in chosen))
         together = HardConstraints(tables, self._vocabulary, self._tree, self._paths)
-        return together.forbidden(states, tokens_left)
+        try:
+            return together.forbidden(states, tokens_left)
+        except StateLimitError:  # no proof that these suffice
+            return np.zeros(0, np.int64)
 
     def _culprits(self, place: _Place, token: int, tokens_left: int) -> tuple[str, ...] | None:
         """Rules that together leave the token no way out, none of them dispensable; None if there are none."""
 
         def stuck(rules: Sequence[int]) -> bool:
-            try:
-                found = self._forbidden_by(place, rules, tokens_left)
-            except StateLimitError:  # no proof that these suffice
-                return False
+            found = self._forbidden_by(place, rules, tokens_left)
             at = int(np.searchsorted(found, token))
             return at < len(found) and int(found[at]) == token
 
