@@ -31,6 +31,7 @@ PUBLIC = (
     "langchain_nco_guard",
     "llama_index.llms.nco_guard",
     "nco_guard",
+    "nco_guard.analysis",
     "nco_guard.audit",
     "nco_guard.audit.report",
     "nco_guard.engines.hf",

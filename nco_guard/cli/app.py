@@ -172,12 +172,76 @@ def check(
             show_default=False,
         ),
     ] = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="UTF-8 text that should pass, line by line: how much of it is forbidden, and what would forbid less. "
+            "May be given several times; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Cut the corpus into sentences.")] = False,
+    show: Annotated[
+        int, typer.Option(min=0, help="Print so many texts of the corpus for each rule that forbids them.")
+    ] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 if there is a warning.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Say what was not decided too: proofs have bounds.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load and compile a policy: its rules, digest and warnings; with a tokenizer also sizes and times."""
-    from nco_guard.cli.check import run_check
+    """Load, compile and review a policy: its rules, digest and warnings; with a tokenizer also sizes and times.
 
-    run_check(policy, tokenizer, as_json=as_json)
+    Warnings are proved or measured: rules that are redundant, contradictory, never match, or cost much.
+    """
+    from nco_guard.cli.check import CheckSettings, run_check
+
+    settings = CheckSettings(
+        tokenizer=tokenizer,
+        corpus=tuple(corpus or ()),
+        sentences=sentences,
+        show=show,
+        strict=strict,
+        verbose=verbose,
+    )
+    raise typer.Exit(run_check(policy, settings, as_json=as_json))
+
+
+@app.command()
+def explain(
+    policy: PolicyArgument,
+    tokenizer: Annotated[
+        Path,
+        typer.Option(metavar="PATH", help="A folder, or a tokenizer.json.", show_default=False),
+    ],
+    text: Annotated[str, typer.Option(help="The text so far.")] = "",
+    prompt: Annotated[
+        str | None, typer.Option(help="What the text continues, for rules that read it.", show_default=False)
+    ] = None,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Explain this token, by id or text; may be given several times.", show_default=False
+        ),
+    ] = None,
+    remaining: Annotated[
+        int | None,
+        typer.Option(min=0, help="How many tokens may follow the next one.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Forbidden tokens to list.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """After a text: which tokens are forbidden, by which rule, because of which match that is under way.
+
+    Exit status 1 if the text breaks the policy already: then it is said where and why.
+    """
+    from nco_guard.cli.explain import ExplainSettings, run_explain
+
+    settings = ExplainSettings(
+        text=text, prompt=prompt, tokens=tuple(token or ()), remaining=remaining, limit=limit
+    )
+    raise typer.Exit(run_explain(policy, tokenizer, settings, as_json=as_json))
 
 
 @app.command()
