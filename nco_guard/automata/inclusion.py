@@ -29,7 +29,8 @@ def escaping_text(
     many matches could overlap. Cost: breadth-first over pairs of states, at most `limit`; beyond that
     `StateLimitError`.
     """
-    edges = np.union1d(pattern.classes.starts, stop.classes.starts).astype(np.uint32)
+    starts = {*pattern.classes.starts.tolist(), *stop.classes.starts.tolist()}
+    edges = np.array(sorted(starts), np.uint32)
     codes: dict[tuple[int, int], int] = {}
     for code, a, b in zip(
         edges.tolist(), pattern.classes.of(edges).tolist(), stop.classes.of(edges).tolist(), strict=True
