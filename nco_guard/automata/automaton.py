@@ -447,6 +447,11 @@ class Utf8Automaton(TableAutomaton):
         self.spaceless_start = 1
         self._table[1, list(marks)] = 1
 
+    @property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """uint8 [256]: bytes of one class may stand at the same places; ASCII is one, but for the space."""
+        return byte_classes_of(self._table[: self._count])
+
     def found(self) -> Arrays:
         """Nothing: it is complete."""
         return {}

@@ -160,7 +160,7 @@ class ConstraintTable:
         tree, hard = self._tree, self.constraint.hard
         states: NDArray[np.int32] = np.zeros(len(tree), np.int32)
         states[0] = self.root
-        for first, last in tree.levels:
+        for first, last in tree.levels[: tree.wide_levels]:
             above = tree.parent[first:last]
             before = states[above]
             dead = before < 0
@@ -174,6 +174,7 @@ class ConstraintTable:
                 self._node_completed[first:last] = matched | self._node_completed[above]
                 reached[matched] = ~reached[matched]
             states[first:last] = reached
+        self._run_narrow(states)
         small = self.automaton.state_count <= np.iinfo(np.int16).max
         self._node_state = states.astype(np.int16) if small else states
         if not hard:
@@ -192,6 +193,20 @@ class ConstraintTable:
         self._unusual_nodes, self._barred_bits = alive[some], barred[some]
         completing = union([tree.tokens_below(self._tops)], self._width)
         self._root_view = self._view(self.root, completing, self._unusual_nodes, self._barred_bits)
+
+    def _run_narrow(self, states: NDArray[np.int32]) -> None:
+        """The root's run over the levels that hold few nodes each, one by one."""
+        tree, hard, step = self._tree, self.constraint.hard, self.automaton.step
+        first = tree.levels[tree.wide_levels][0] if tree.wide_levels < len(tree.levels) else len(tree)
+        parents, symbols = tree.parent[first:].tolist(), tree.byte[first:].tolist()
+        for node, (above, byte) in enumerate(zip(parents, symbols, strict=True), start=first):
+            before = int(states[above])
+            reached = step(before, byte) if before >= 0 else _COMPLETED
+            if hard:
+                states[node] = max(reached, _COMPLETED)
+            else:
+                states[node] = max(reached, ~reached)
+                self._node_completed[node] = reached < 0 or self._node_completed[above]
 
     def _view(self, state: int, completing: Ids, nodes: Ids, bits: NDArray[np.int64]) -> StateView:
         unusual, at = self._tree.tokens_at(nodes)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 __all__ = ["PrefixTree"]
 
+# Nodes of a level below which a call of NumPy costs more than they do.
+_NARROW = 32
 _KEPT = ("byte", "low", "high", "child_count", "exact")
 
 
@@ -45,6 +47,8 @@ class PrefixTree:
         byte_parts = [np.zeros(1, np.uint8)]
         low_parts = [np.zeros(1, np.int64)]
         high_parts = [np.array([len(words)], np.int64)]
+        parents = [np.zeros(1, np.int32)]
+        self.node_of = np.zeros(len(words), np.int32)
         self.levels: list[tuple[int, int]] = []
         count = 1
         # Rows of the sorted list that are longer than the current depth, and the node of each at that depth.
@@ -61,16 +65,20 @@ class PrefixTree:
             # Rows of one node are neighbours in the sorted order: shorter words with its prefix come first.
             low_parts.append(rows[starts])
             high_parts.append(rows[ends] + 1)
+            parents.append((group[starts] + (self.levels[-1][0] if depth else 0)).astype(np.int32))
             group = np.cumsum(fresh) - 1
             self.levels.append((count, count + len(starts)))
-            count += len(starts)
             longer = lengths[rows] > depth + 1
+            self.node_of[rows[~longer]] = group[~longer] + count
+            count += len(starts)
             rows, group = rows[longer], group[longer]
 
         self.byte: NDArray[np.uint8] = np.concatenate(byte_parts)
         self.low: NDArray[np.int32] = np.concatenate(low_parts).astype(np.int32)
         self.high: NDArray[np.int32] = np.concatenate(high_parts).astype(np.int32)
+        self.parent = np.concatenate(parents)
         self.child_count: NDArray[np.int32] = np.zeros(count, np.int32)
+        self.first_child = np.full(count, count, np.int32)
         self.exact: NDArray[np.int32] = np.zeros(count, np.int32)
         depths = [(0, 1), *self.levels]
         for depth, (first, last) in enumerate(depths):
@@ -81,6 +89,7 @@ class PrefixTree:
                 begin = np.searchsorted(child_low, low)
                 end = np.searchsorted(child_low, high)
                 self.child_count[first:last] = end - begin
+                self.first_child[first:last] = begin + below
                 # Tokens that end here come before the first child's.
                 capped = np.minimum(begin, len(child_low) - 1)
                 self.exact[first:last] = np.where(end > begin, child_low[capped], high) - low
@@ -97,8 +106,17 @@ class PrefixTree:
         """See the class."""
         nodes = np.flatnonzero(self.exact)
         found: NDArray[np.int32] = np.zeros(len(self.order), np.int32)
-        found[_ranges(self.low[nodes], self.exact[nodes])] = np.repeat(nodes, self.exact[nodes])
+        found[self.low[nodes]] = nodes
+        several = nodes[self.exact[nodes] > 1]
+        found[_ranges(self.low[several], self.exact[several])] = np.repeat(several, self.exact[several])
         return found
+
+    @cached_property
+    def wide_levels(self) -> int:
+        """How many levels come before the long thin end of the tree: there, a loop over nodes is cheaper than array
+        operations for each level."""
+        wide = (depth for depth, (first, last) in enumerate(self.levels, start=1) if last - first > _NARROW)
+        return max(wide, default=0)
 
     @cached_property
     def parent(self) -> NDArray[np.int32]:
@@ -200,17 +218,16 @@ class PrefixTree:
         children = np.arange(len(parents)) - skipped[parents] + self.first_child[nodes][parents]
         return children.astype(np.int64, copy=False), parents
 
-    def short_words(self) -> set[bytes]:
-        """The distinct words of one and of two bytes. Not for quotients."""
-        found: set[bytes] = set()
-        for first, last in self.levels[:2]:
-            nodes = first + np.flatnonzero(self.exact[first:last])
-            ends = self.byte[nodes].tolist()
-            before = self.byte[self.parent[nodes]].tolist() if first > 1 else None
-            found.update(
-                map(bytes, zip(before, ends, strict=True) if before is not None else zip(ends, strict=True))
-            )
-        return found
+    def __contains__(self, word: bytes) -> bool:
+        """Whether the bytes, one or more, are a token. Not for quotients."""
+        node = 0
+        for byte in word:
+            first = int(self.first_child[node])
+            last = first + int(self.child_count[node])
+            node = first + int(np.searchsorted(self.byte[first:last], byte))
+            if node == last or self.byte[node] != byte:
+                return False
+        return node > 0 and bool(self.exact[node])
 
     def tokens_below(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ids of all tokens that begin with the bytes of one of the nodes, none of which is below another."""
