@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.tokens import PrefixTree
+from nco_guard.tokens.prefix_tree import numbered
 
 __all__ = ["ENDING_NOW", "ExitPaths", "OpenPaths"]
 
@@ -103,8 +104,8 @@ class OpenPaths:
             ways = np.full(len(states), self._paths.every, np.int64)
             near = np.flatnonzero(distances <= self._paths.longest)
             if len(near):
-                distinct, places = np.unique(states[near], return_inverse=True)
-                ways[near] = self._paths.open_from(self._automaton, distinct)[places.ravel()]
+                distinct, places = numbered(states[near], self._automaton.state_count)
+                ways[near] = self._paths.open_from(self._automaton, distinct)[places]
             return ways
         if len(self._known) < self._automaton.state_count:
             grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)

@@ -30,6 +30,7 @@ from nco_guard.masking.exits import ENDING_NOW, ExitPaths, OpenPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
+from nco_guard.tokens.prefix_tree import numbered
 
 __all__ = ["ConstraintTable", "StateView"]
 
@@ -185,12 +186,14 @@ class ConstraintTable:
         # The first nodes on each way at which a match is complete: all below complete too.
         self._tops = np.flatnonzero(completed & ~completed[tree.parent])
         alive = np.flatnonzero(~completed & (tree.exact > 0))
-        barred = self._paths.every & ~self.open_paths.of(states[alive])
+        distinct, which = numbered(states[alive], self.automaton.state_count)
+        barred = self._paths.every & ~self.open_paths.of(distinct)
         # The rest of a character is no way out but of the middle of one: for well-formed UTF-8 nearly all is barred.
-        paths = range(1, len(self._paths.tokens)) if np.count_nonzero(barred) * 2 > len(alive) else ()
-        self.usual = sum(1 << n for n in paths if np.count_nonzero(barred >> n & 1) * 2 > len(alive))
-        some = np.flatnonzero(barred != self.usual)
-        self._unusual_nodes, self._barred_bits = alive[some], barred[some]
+        tokens = np.bincount(which, minlength=len(distinct))
+        paths = range(1, len(self._paths.tokens)) if 2 * tokens[barred != 0].sum() > len(alive) else ()
+        self.usual = sum(1 << n for n in paths if 2 * tokens[(barred >> n & 1) > 0].sum() > len(alive))
+        some = np.flatnonzero((barred != self.usual)[which])
+        self._unusual_nodes, self._barred_bits = alive[some], barred[which[some]]
         completing = union([tree.tokens_below(self._tops)], self._width)
         self._root_view = self._view(self.root, completing, self._unusual_nodes, self._barred_bits)
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PrefixTree"]
+__all__ = ["PrefixTree", "numbered"]
 
+_Key = TypeVar("_Key", np.int32, np.int64)
 # Nodes of a level below which a call of NumPy costs more than they do.
-_NARROW = 32
+_NARROW = 24
 _KEPT = ("byte", "low", "high", "child_count", "exact")
 
 
@@ -159,7 +160,7 @@ class PrefixTree:
         levels: list[tuple[int, int]] = []
         for first, last in self.levels:
             key = (merged[self.parent[first:last]].astype(np.int64) - before) * count + symbols[first:last]
-            distinct, merged[first:last] = _numbered(key, (total - before) * count, total)
+            distinct, merged[first:last] = numbered(key, (total - before) * count, total)
             parents.append((distinct // count + before).astype(np.int32))
             letters.append(some_byte[distinct % count])
             before, total = total, total + len(distinct)
@@ -239,17 +240,22 @@ class PrefixTree:
         return self.order[_ranges(self.low[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
-def _numbered(keys: NDArray[np.int64], bound: int, first: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`."""
+def numbered(
+    keys: NDArray[_Key], bound: int, first: int = 0
+) -> tuple[NDArray[_Key], NDArray[np.int32]]:
+    """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`.
+
+    Cost: linear if `bound` is at most some dozen times the number of keys, else that of sorting them.
+    """
     if bound > 64 * len(keys) + 4096:
         distinct, numbers = np.unique(keys, return_inverse=True)
         return distinct, (numbers.ravel() + first).astype(np.int32)
     present = np.zeros(bound, bool)
     present[keys] = True
-    distinct = np.flatnonzero(present)
+    found = np.flatnonzero(present)
     numbering = np.zeros(bound, np.int32)
-    numbering[distinct] = np.arange(first, first + len(distinct), dtype=np.int32)
-    return distinct, numbering[keys]
+    numbering[found] = np.arange(first, first + len(found), dtype=np.int32)
+    return found.astype(keys.dtype), numbering[keys]
 
 
 def _by_size(values: NDArray[np.int32]) -> NDArray[np.int64]:
