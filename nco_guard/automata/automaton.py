@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
+from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, equal_columns, utf8_table
 from nco_guard.errors import StateLimitError
 
 __all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
@@ -449,8 +449,8 @@ class Utf8Automaton(TableAutomaton):
 
     @property
     def byte_classes(self) -> NDArray[np.uint8]:
-        """uint8 [256]: bytes of one class may stand at the same places; ASCII is one, but for the space."""
-        return byte_classes_of(self._table[: self._count])
+        """uint8 [256]: bytes of one class may stand at the same places; ASCII is one class, and no other has."""
+        return equal_columns(self._table[: self._count])
 
     def found(self) -> Arrays:
         """Nothing: it is complete."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses
 
-__all__ = ["ILL_FORMED", "byte_classes_of", "utf8_table"]
+__all__ = ["ILL_FORMED", "byte_classes_of", "equal_columns", "utf8_table"]
 
 ILL_FORMED = -1
 _BLOCK = 64  # code points that share all bytes but the last
@@ -28,11 +28,18 @@ def utf8_table(classes: CharClasses) -> NDArray[np.int32]:
     return _shared_table(classes.starts.tobytes(), classes.range_classes.tobytes())
 
 
-def byte_classes_of(table: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """uint8 [256]: bytes of one class have equal columns in a table of `utf8_table`; the space is by itself."""
+def equal_columns(table: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """uint8 [256]: bytes of one class have equal columns in a table with a column for each byte."""
     numbers: dict[bytes, int] = {}
-    columns = [b"" if byte == 0x20 else column.tobytes() for byte, column in enumerate(table.T)]
-    return np.array([numbers.setdefault(column, len(numbers)) for column in columns], np.uint8)
+    return np.array([numbers.setdefault(column.tobytes(), len(numbers)) for column in table.T], np.uint8)
+
+
+def byte_classes_of(table: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """`equal_columns` of a table of `utf8_table`, but for the space, which is by itself."""
+    classes = equal_columns(table)
+    if np.count_nonzero(classes == classes[0x20]) > 1:
+        classes[0x20] = classes.max() + 1
+    return classes
 
 
 class Utf8Classes:

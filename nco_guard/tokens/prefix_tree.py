@@ -159,8 +159,12 @@ class PrefixTree:
         before, total = 0, 1
         levels: list[tuple[int, int]] = []
         for first, last in self.levels:
-            key = (merged[self.parent[first:last]].astype(np.int64) - before) * count + symbols[first:last]
-            distinct, merged[first:last] = numbered(key, (total - before) * count, total)
+            bound = (total - before) * count
+            key = merged[self.parent[first:last]].astype(np.int32 if bound < 2**31 else np.int64, copy=False)
+            key -= before
+            key *= count
+            key += symbols[first:last]
+            distinct, merged[first:last] = numbered(key, bound, total)
             parents.append((distinct // count + before).astype(np.int32))
             letters.append(some_byte[distinct % count])
             before, total = total, total + len(distinct)
@@ -188,7 +192,10 @@ class PrefixTree:
                 low[above] + tree.exact[above] + earlier[first:last] - earlier[tree.first_child[above]]
             )
         tree.low, tree.high = low.astype(np.int32), (low + below).astype(np.int32)
-        places = _by_size(tree.low[nodes])
+        ending = np.flatnonzero(tree.exact)
+        ranks: NDArray[np.int32] = np.zeros(total, np.int32)
+        ranks[ending[np.argsort(tree.low[ending])]] = np.arange(len(ending))
+        places = _by_size(ranks[nodes], len(ending))
         tree.order, tree.node_of = self.order[places], nodes[places]
         return tree
 
@@ -258,9 +265,11 @@ def numbered(
     return found.astype(keys.dtype), numbering[keys]
 
 
-def _by_size(values: NDArray[np.int32]) -> NDArray[np.int64]:
-    """A stable `argsort` of non-negative numbers, in two passes over 16 bits each, which NumPy sorts by radix."""
+def _by_size(values: NDArray[np.int32], bound: int) -> NDArray[np.int64]:
+    """A stable `argsort` of numbers from 0 and below `bound`: 16 bits at a time, which NumPy sorts by radix."""
     order = np.argsort(values.astype(np.uint16), kind="stable")
+    if bound <= 1 << 16:
+        return order
     return order[np.argsort((values[order] >> 16).astype(np.uint16), kind="stable")]
 
 
