@@ -47,7 +47,8 @@ class Utf8Classes:
 
     `table[node, byte]`: a class number (>= 0), `ILL_FORMED`, or `-2 - node` for a character that goes on in `node`.
     Node 0 stands between characters. Equal sub-tries are shared, so a pattern that treats all non-ASCII characters
-    alike has 8 nodes. Cost: well under a millisecond, and some 10 us for each block of 64 characters with several classes.
+    alike has 8 nodes. Cost: well under a millisecond, and some microseconds for each block of 64 characters that has
+    several classes.
     """
 
     def __init__(self, starts: NDArray[np.int64], range_classes: NDArray[np.int64]) -> None:

@@ -36,7 +36,9 @@ class ExitPaths:
         last = int(tree.child_count[0]) + 1
         self.single: NDArray[np.uint8] = tree.byte[1:last][tree.exact[1:last] > 0]
         single = set(self.single.tolist())
-        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(1 + np.flatnonzero(tree.byte[1:last] >= 0x80))
+        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(
+            1 + np.flatnonzero(tree.byte[1:last] >= 0x80)
+        )
         spread = (0x80, 0x90, 0xA0, 0xB0)
         byte_paths = [
             *([b] for b in b"ea .0-\nxZl_,"),

@@ -159,12 +159,16 @@ class PrefixTree:
         before, total = 0, 1
         levels: list[tuple[int, int]] = []
         for first, last in self.levels:
+            # Half as much memory is touched with 32 bits, and nearly always they do.
             bound = (total - before) * count
-            key = merged[self.parent[first:last]].astype(np.int32 if bound < 2**31 else np.int64, copy=False)
-            key -= before
-            key *= count
-            key += symbols[first:last]
-            distinct, merged[first:last] = numbered(key, bound, total)
+            own = merged[self.parent[first:last]] - before
+            if bound < 1 << 31:
+                distinct, merged[first:last] = numbered(
+                    own * np.int32(count) + symbols[first:last], bound, total
+                )
+            else:
+                key = own.astype(np.int64) * count + symbols[first:last]
+                distinct, merged[first:last] = numbered(key, bound, total)
             parents.append((distinct // count + before).astype(np.int32))
             letters.append(some_byte[distinct % count])
             before, total = total, total + len(distinct)
@@ -247,9 +251,7 @@ class PrefixTree:
         return self.order[_ranges(self.low[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
-def numbered(
-    keys: NDArray[_Key], bound: int, first: int = 0
-) -> tuple[NDArray[_Key], NDArray[np.int32]]:
+def numbered(keys: NDArray[_Key], bound: int, first: int = 0) -> tuple[NDArray[_Key], NDArray[np.int32]]:
     """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`.
 
     Cost: linear if `bound` is at most some dozen times the number of keys, else that of sorting them.
