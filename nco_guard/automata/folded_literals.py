@@ -140,7 +140,8 @@ class FoldedAhoCorasick(Automaton):
         narrow = self._mark < 256
         data = "".join(ordered).encode("latin-1" if narrow else "utf-16-le")
         buffer = np.frombuffer(data, np.uint8) if narrow else np.frombuffer(data, "<u2").astype(np.uint16)
-        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1)
+        free = self._mark if self.whole_word else None
+        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1, free=free)
 
     def _marked(self, node: int) -> int:
         reached = self._trie.step(node, self._mark)
@@ -235,6 +236,14 @@ class FoldedAhoCorasick(Automaton):
             found[rest] = np.array([self._state(key) for key in distinct.tolist()], np.int32)[of.ravel()]
         stripped = (states == self.spaceless_start) & (symbols == 0x20)
         return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """How many more bytes each state needs, at least, for a match to complete or to wait for the text's end."""
+        nodes = self._keys[states] % self._span % self._nodes
+        found = self._trie.distances[nodes]
+        if self.whole_word:
+            found[self._trie.outputs[nodes]] = 0
+        return found
 
     @property
     def byte_classes(self) -> NDArray[np.uint8]:
