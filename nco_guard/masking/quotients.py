@@ -20,7 +20,7 @@ Classes = NDArray[np.uint8]
 
 # Most classes of ASCII bytes for which a quotient is built, and up to which constraints share one. Text is mostly
 # ASCII: with more, nearly all of the tree is left.
-_ASCII_CLASSES = 20
+_ASCII_CLASSES = 10
 _SHARED_CLASSES = 16
 
 

@@ -8,7 +8,7 @@ tree of 275,000 nodes is a few hundred.
 Exact for any deterministic search automaton; Aho-Corasick failure links are the special case.
 
 Cost: some 15 NumPy calls per level of the tree that a run reaches, usually two to four levels, and a Python call for
-each transition of the automaton not met before.
+each transition of the automaton not met before. The root's run takes the long thin end of a tree node by node.
 """
 
 from __future__ import annotations
@@ -59,25 +59,56 @@ class RootRun:
     def __init__(self, automaton: Automaton, tree: PrefixTree, slack: int = 0) -> None:
         """Errors: `StateLimitError` of the automaton."""
         self._prepare(automaton, tree, slack)
-        states = np.full(len(tree), UNVISITED, np.int32)
+        states: NDArray[np.int16] | NDArray[np.int32] = np.full(len(tree), UNVISITED, np.int16)
         states[0] = automaton.start
         parents, current = np.zeros(1, np.int64), np.array([automaton.start], np.int32)
         tops, visited = [_NO_NODES], [parents]
-        while len(parents):
+        for _ in range(tree.wide_levels):
             nodes, reached = self._step(parents, current)
-            if not len(nodes):
-                break
             matched = reached < 0
             near = ~matched & self._near(nodes, reached)
             tops.append(nodes[matched])
             parents, current = nodes[near], reached[near]
+            if automaton.state_count > np.iinfo(np.int16).max:
+                states = states.astype(np.int32, copy=False)
             states[tops[-1]] = COMPLETED
             states[parents] = current
             visited.append(parents)
+            if not len(parents):
+                break
+        else:
+            matched_below, below, current = self._step_narrow(parents, current)
+            tops.append(matched_below)
+            visited.append(below)
+            if automaton.state_count > np.iinfo(np.int16).max:
+                states = states.astype(np.int32, copy=False)
+            states[matched_below] = COMPLETED
+            states[below] = current
         self.tops: Nodes = np.concatenate(tops)
         self.visited: Nodes = np.concatenate(visited)
-        small = automaton.state_count <= np.iinfo(np.int16).max
-        self.states: NDArray[np.int32] | NDArray[np.int16] = states.astype(np.int16) if small else states
+        self.states = states
+
+    def _step_narrow(self, parents: Nodes, current: States) -> tuple[Nodes, Nodes, States]:
+        """Below the wide levels, node by node: those at which matches complete, the others, and their states.
+
+        All of them, however far from a match: there are some hundred.
+        """
+        tree, step = self.tree, self.automaton.step
+        first = tree.levels[tree.wide_levels][0] if tree.wide_levels < len(tree.levels) else len(tree)
+        known = dict(zip(parents.tolist(), current.tolist(), strict=True))
+        above = len(known)
+        tops: list[int] = []
+        links = zip(tree.parent[first:].tolist(), tree.byte[first:].tolist(), strict=True)
+        for node, (parent, byte) in enumerate(links, start=first):
+            before = known.get(parent)
+            if before is not None:
+                reached = step(before, byte)
+                if reached < 0:
+                    tops.append(node)
+                else:
+                    known[node] = reached
+        nodes, states = list(known)[above:], list(known.values())[above:]
+        return np.array(tops, np.int64), np.array(nodes, np.int64), np.array(states, np.int32)
 
     def _prepare(self, automaton: Automaton, tree: PrefixTree, slack: int) -> None:
         self.automaton = automaton

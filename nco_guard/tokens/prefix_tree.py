@@ -206,12 +206,15 @@ class PrefixTree:
     @cached_property
     def heights(self) -> NDArray[np.uint8]:
         """uint8 [nodes]: how many bytes the longest token below a node goes on after it; 255: or more."""
-        heights = np.zeros(len(self), np.int64)
-        for first, last in reversed(self.levels):
+        heights = np.zeros(len(self), np.uint8)
+        for (first, last), (above, below) in zip(
+            reversed(self.levels), [*reversed(self.levels[:-1]), (0, 1)], strict=True
+        ):
             # Siblings are neighbours.
-            begins = np.flatnonzero(np.diff(self.parent[first:last], prepend=-1))
-            heights[self.parent[first:last][begins]] = 1 + np.maximum.reduceat(heights[first:last], begins)
-        return np.minimum(heights, 255).astype(np.uint8)
+            parents = above + np.flatnonzero(self.child_count[above:below])
+            highest = np.maximum.reduceat(heights[first:last], self.first_child[parents] - first)
+            heights[parents] = np.minimum(highest, 254) + np.uint8(1)
+        return heights
 
     def __len__(self) -> int:
         return len(self.byte)
