@@ -10,7 +10,7 @@ ill-formed byte leads to `SINK`, where nothing ever happens.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -51,6 +51,14 @@ class Automaton(ABC):
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. int32."""
 
+    def read(self, state: int, data: Iterable[int]) -> int:
+        """The state after some bytes; negative if a match completes on the way."""
+        for byte in data:
+            state = self.step(state, byte)
+            if state < 0:
+                break
+        return state
+
     @abstractmethod
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
@@ -66,7 +74,7 @@ class Automaton(ABC):
         """
         return state
 
-    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | NDArray[np.int16]:
         """A bound from below: with fewer bytes than this no match completes, and the text may end after all of them.
 
         So 0 where the text may not end; 255: or more. By default nothing is known, and all are 0.
@@ -145,6 +153,20 @@ class TableAutomaton(Automaton):
             reached = self._find(state, byte)
             self._table[state, byte] = reached
         return reached
+
+    def read(self, state: int, data: Iterable[int]) -> int:
+        """See `Automaton.read`."""
+        # Single items of a memoryview cost a third of those of an array.
+        row_of = self._table.data
+        for byte in data:
+            reached = row_of[state, byte]
+            if reached == _UNKNOWN:
+                reached = self.step(state, byte)
+                row_of = self._table.data
+            if reached < 0:
+                return reached
+            state = reached
+        return state
 
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. Transitions never taken before cost a Python call each."""
@@ -414,7 +436,7 @@ class ClassAutomaton(TableAutomaton):
             self._distances = grown
         return self._distances
 
-    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
         """See `Automaton.distances`. States never asked about before cost a Python call each."""
         known = self._known_distances()
         found = known[states]
@@ -425,7 +447,7 @@ class ClassAutomaton(TableAutomaton):
                     min(255, self.machine.distance(self._inner_of(state))) if state != SINK else 255
                 )
             found = known[states]
-        return found.astype(np.uint8)
+        return found
 
     def _inner_of(self, state: int) -> int:
         """What the machine is in, within a character before it; makes the machine if need be."""

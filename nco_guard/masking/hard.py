@@ -13,12 +13,11 @@ Only tokens without such a proof are followed further, in the end by a search ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import Automaton
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
@@ -49,15 +48,6 @@ def _distinct(rows: Rows) -> Rows:
     # Several times faster than numpy.unique with an axis, which sorts.
     distinct = {row.tobytes() for row in np.ascontiguousarray(rows)}
     return np.frombuffer(b"".join(distinct), np.int32).reshape(len(distinct), -1).copy()
-
-
-def _fed(automaton: Automaton, state: int, data: Iterable[int]) -> int:
-    """The state after the bytes; negative if a match completes on the way."""
-    for byte in data:
-        state = automaton.step(state, byte)
-        if state < 0:
-            break
-    return state
 
 
 class HardConstraints:
@@ -232,7 +222,7 @@ class HardConstraints:
             automaton, level, known = self._automata[self._utf8], {state}, 0
             while known < _NO_EXIT and level and not any(map(automaton.may_end, level)):
                 known += 1
-                level = {r for s in level for t in self._tails() if (r := _fed(automaton, s, t)) >= 0} - level
+                level = {r for s in level for t in self._tails() if (r := automaton.read(s, t)) >= 0} - level
             self._needed_by[state] = known = known if level else _NO_EXIT
         return known
 

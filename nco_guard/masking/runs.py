@@ -29,6 +29,7 @@ States = NDArray[np.int32]
 COMPLETED = -1  # in place of a state: a match completes at this node
 UNVISITED = -2  # the same: one has completed above, or none can complete here or below
 
+_ROOT: Nodes = np.zeros(1, np.int64)
 _NO_NODES: Nodes = np.zeros(0, np.int64)
 _NO_STATES: States = np.zeros(0, np.int32)
 
@@ -61,7 +62,7 @@ class RootRun:
         self._prepare(automaton, tree, slack)
         states: NDArray[np.int16] | NDArray[np.int32] = np.full(len(tree), UNVISITED, np.int16)
         states[0] = automaton.start
-        parents, current = np.zeros(1, np.int64), np.array([automaton.start], np.int32)
+        parents, current = _ROOT, np.array([automaton.start], np.int32)
         tops, visited = [_NO_NODES], [parents]
         for _ in range(tree.wide_levels):
             nodes, reached = self._step(parents, current)
@@ -114,6 +115,7 @@ class RootRun:
         self.automaton = automaton
         self.tree = tree
         self.slack = slack
+        self._first: Nodes = np.arange(1, tree.child_count[0] + 1)
 
     @classmethod
     def of(
@@ -129,12 +131,18 @@ class RootRun:
     def _step(self, parents: Nodes, current: States) -> tuple[Nodes, States]:
         """The children of the nodes, and the states reached there."""
         tree = self.tree
+        if parents is _ROOT:
+            nodes = self._first
+            return nodes, self._reached(np.repeat(current, len(nodes)), tree.byte[nodes])
         counts = tree.child_count[parents]
         ends = np.cumsum(counts)
         nodes = np.repeat(tree.first_child[parents] - ends + counts, counts)
         nodes += np.arange(len(nodes))
-        reached = self.automaton.step_many(np.repeat(current, counts), tree.byte[nodes])
-        return nodes, np.maximum(reached, COMPLETED, out=reached)
+        return nodes, self._reached(np.repeat(current, counts), tree.byte[nodes])
+
+    def _reached(self, states: States, symbols: NDArray[np.uint8]) -> States:
+        reached = self.automaton.step_many(states, symbols)
+        return np.maximum(reached, COMPLETED, out=reached)
 
     def _near(self, nodes: Nodes, states: States) -> NDArray[np.bool_]:
         """Whether anything can happen at or below the nodes, from these states on."""
@@ -148,7 +156,7 @@ class RootRun:
     def difference(self, state: int) -> Difference:
         """How the run from a state differs from the root's. Errors: `StateLimitError` of the automaton."""
         matches, others, states, cleared = [_NO_NODES], [_NO_NODES], [_NO_STATES], [_NO_NODES]
-        parents, current = np.zeros(1, np.int64), np.array([state], np.int32)
+        parents, current = _ROOT, np.array([state], np.int32)
         while True:
             nodes, reached = self._step(parents, current)
             if not len(nodes):

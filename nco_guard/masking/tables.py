@@ -204,12 +204,11 @@ class ConstraintTable:
 
     def next(self, state: int, token: int) -> int:
         """The state after a token; negative if a match of a hard constraint completes. Cost: a step a byte."""
+        if self.constraint.hard:
+            return self.automaton.read(state, self._tokens[token])
         for byte in self._tokens[token]:
             state = self.automaton.step(state, byte)
-            if state < 0:
-                if self.constraint.hard:
-                    break
-                state = ~state
+            state = ~state if state < 0 else state
         return state
 
     def next_many(self, state: int, tokens: Ids) -> NDArray[np.int32]:
@@ -225,11 +224,8 @@ class ConstraintTable:
 
     def completes_end(self, state: int, token: int) -> bool:
         """Whether ending the text with this end-of-sequence token, and the text it may carry, completes a match."""
-        for byte in self._tokens[token]:
-            state = self.automaton.step(state, byte)
-            if state < 0:
-                return True
-        return not self.automaton.may_end(state)
+        state = self.automaton.read(state, self._tokens[token])
+        return state < 0 or not self.automaton.may_end(state)
 
     @property
     def nbytes(self) -> int:
