@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, lru_cache
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -39,6 +39,7 @@ _UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
+@lru_cache(maxsize=1 << 16)
 def _alike(character: str, caseless: bool) -> CharSet:
     code = ord(character)
     if not caseless:
@@ -57,7 +58,13 @@ def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) ->
         return False
     if not (caseless and whole_word):
         return True
-    return not any(0 < len(both(s, word())) < len(s) for s in (_alike(c, True) for c in characters))
+    return all(map(_folds_evenly, characters))
+
+
+@lru_cache(maxsize=1 << 16)
+def _folds_evenly(character: str) -> bool:
+    alike = _alike(character, True)
+    return len(both(alike, word())) in (0, len(alike))
 
 
 class FoldedAhoCorasick(Automaton):
@@ -149,9 +156,7 @@ class FoldedAhoCorasick(Automaton):
         narrow = self._mark < 256
         data = "".join(ordered).encode("latin-1" if narrow else "utf-16-le")
         buffer = np.frombuffer(data, np.uint8) if narrow else np.frombuffer(data, "<u2").astype(np.uint16)
-        return SymbolTrie.build(
-            buffer, lengths, np.array(order, np.int64), self._mark + 1, weights=weights
-        )
+        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1, weights=weights)
 
     def _marked(self, node: int) -> int:
         reached = self._trie.step(node, self._mark)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PrefixTree", "numbered"]
+__all__ = ["PrefixTree"]
 
 _Key = TypeVar("_Key", np.int32, np.int64)
 # Nodes of a level below which a call of NumPy costs more than they do.
@@ -163,12 +163,12 @@ class PrefixTree:
             bound = (total - before) * count
             own = merged[self.parent[first:last]] - before
             if bound < 1 << 31:
-                distinct, merged[first:last] = numbered(
+                distinct, merged[first:last] = _numbered(
                     own * np.int32(count) + symbols[first:last], bound, total
                 )
             else:
                 key = own.astype(np.int64) * count + symbols[first:last]
-                distinct, merged[first:last] = numbered(key, bound, total)
+                distinct, merged[first:last] = _numbered(key, bound, total)
             parents.append((distinct // count + before).astype(np.int32))
             letters.append(some_byte[distinct % count])
             before, total = total, total + len(distinct)
@@ -254,7 +254,7 @@ class PrefixTree:
         return self.order[_ranges(self.low[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
-def numbered(keys: NDArray[_Key], bound: int, first: int = 0) -> tuple[NDArray[_Key], NDArray[np.int32]]:
+def _numbered(keys: NDArray[_Key], bound: int, first: int = 0) -> tuple[NDArray[_Key], NDArray[np.int32]]:
     """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`.
 
     Cost: linear if `bound` is at most some dozen times the number of keys, else that of sorting them.
