@@ -18,47 +18,67 @@ from numpy.typing import NDArray
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import Bits, ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids
-from nco_guard.masking.runs import RootRun
+from nco_guard.masking.runs import Run, Runs
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree
 
 __all__ = ["WatchedTokens", "WaysOut"]
 
-# What is barred after some of the tokens, by their places in `ids`.
+# What is barred after some of the tokens, by their places in `ids`, or by nodes.
 _Barred = tuple[Ids, Bits]
 
 
 class _Watch:
     """One constraint over the watched tokens; `root`: what is barred after them from its start."""
 
-    def __init__(self, table: ConstraintTable, tree: PrefixTree, paths: ExitPaths) -> None:
+    def __init__(
+        self, table: ConstraintTable, tree: PrefixTree, seen: NDArray[np.bool_], paths: ExitPaths
+    ) -> None:
         # More bytes than that after a token are of no interest.
-        self._run = RootRun(table.automaton, tree, paths.longest)
+        self._runs = Runs(table.automaton, tree, seen, slack=paths.longest)
         self._open_paths = table.open_paths
         self._every = paths.every
         self._known: dict[int, _Barred] = {}
-        self.root = self._barred(self._run.visited, self._run.states[self._run.visited].astype(np.int32))
+        self._references: list[_Barred] = []
+        self.root = self._refer(self._runs.root)
+
+    def _refer(self, run: Run) -> _Barred:
+        nodes, bits = self._barred(run.visited, run.states[run.visited].astype(np.int32))
+        self._references.append((nodes, bits))
+        return self._places(nodes, bits)
 
     def _barred(self, nodes: Ids, states: NDArray[np.int32]) -> _Barred:
-        tree = self._run.tree
-        exact = np.flatnonzero(tree.exact[nodes])
+        exact = np.flatnonzero(self._runs.tree.exact[nodes])
         nodes = nodes[exact]
         barred = self._every & ~self._open_paths.of(states[exact])
         some = np.flatnonzero(barred)
-        places, at = tree.tokens_at(nodes[some])
-        return places, barred[some][at]
+        return nodes[some], barred[some]
+
+    def _places(self, nodes: Ids, bits: Bits) -> _Barred:
+        places, at = self._runs.tree.tokens_at(nodes)
+        return places, bits[at]
 
     def of(self, state: int) -> _Barred:
-        """What is barred after tokens at which the run from a state is not the root's."""
+        """What is barred after the tokens from a state."""
         known = self._known.get(state)
         if known is None:
-            found = self._run.difference(state)
-            known = self._known[state] = self._barred(found.changed, found.states)
+            known = self._known[state] = self._find(state)
         return known
+
+    def _find(self, state: int) -> _Barred:
+        runs = self._runs
+        nearest, found = runs.difference(state)
+        remembered = runs.remember(state, found)
+        if remembered is not None:
+            return self._refer(remembered)
+        nodes, bits = self._references[nearest]
+        left = np.flatnonzero(np.isin(nodes, runs.left(nodes, found), assume_unique=True))
+        changed, barred = self._barred(found.changed, found.states)
+        return self._places(np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred]))
 
     @property
     def nbytes(self) -> int:
-        return self._run.nbytes + sum(150 + 2 * places.nbytes for places, _ in self._known.values())
+        return self._runs.nbytes + sum(150 + 2 * places.nbytes for places, _ in self._known.values())
 
 
 class WatchedTokens:
@@ -71,6 +91,7 @@ class WatchedTokens:
         self.ids = ids
         self._paths = paths
         self._tree = PrefixTree([tokens[i] for i in ids.tolist()])
+        self._seen: NDArray[np.bool_] = np.zeros(len(self._tree), np.bool_)
         self._watches: dict[int, _Watch] = {}  # by the constraint's identity, which its table keeps alive
 
     def kept_for(self, tables: Sequence[ConstraintTable]) -> WatchedTokens:
@@ -85,7 +106,7 @@ class WatchedTokens:
         watch = self._watches.get(id(table.constraint))
         if watch is None:
             try:
-                watch = _Watch(table, self._tree, self._paths)
+                watch = _Watch(table, self._tree, self._seen, self._paths)
             except StateLimitError as error:
                 raise table.named(error) from None
             self._watches[id(table.constraint)] = watch
