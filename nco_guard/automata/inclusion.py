@@ -1,8 +1,10 @@
 """Does every text that one pattern matches contain a match of another?
 
 This is how `stop_at` is checked when a policy loads: blocking the earlier point is only as good as blocking the rule
-if no match can be had without passing it. A rule of which another blocks every match already is redundant; a pattern
-that no text has a match of never holds at all.
+if no match can be had without passing it. A stop point is mostly written as the beginning of the pattern: then their
+trees, side by side, are proof (`begins_with`), found a dozen times faster than by the search of `escaping_text`, which
+decides. A rule of which another blocks every match already is redundant; a pattern that no text has a match of never
+holds at all.
 """
 
 from __future__ import annotations
@@ -12,18 +14,136 @@ from collections import deque
 import numpy as np
 
 from nco_guard.automata.alternating import AlternatingMachine
-from nco_guard.automata.charsets import CharClasses
+from nco_guard.automata.charsets import CharClasses, CharSet, both, complement
 from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.fsm import FsmMachine
+from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, Sequence
 from nco_guard.errors import StateLimitError
 
-__all__ = ["escaping_text", "matching_text"]
+__all__ = ["begins_with", "escaping_text", "matching_text"]
 
 Machine = AlternatingMachine | FoldedMachine | FsmMachine
 # A state of the pattern, one of the stop point, and whether the match that is followed has started.
 _Place = tuple[int, int, bool]
 _MATCHED = -1
 _AFTER_SURROGATES = 0xE000
+# So many pairs of parts are compared, nested so deep, before a proof is given up.
+_COMPARISONS = 20_000
+_DEPTH = 100
+
+_Parts = tuple[Node, ...]
+
+
+def begins_with(pattern: Node, stop: Node) -> bool:
+    """Whether it can be read off the trees that each match of `pattern` begins with a match of `stop`.
+
+    True is proof, False is none. Cost: a few microseconds for each pair of parts compared, at most some 40 ms.
+    """
+    return _Comparison().covers((pattern,), [(stop,)], exact=False, depth=0)
+
+
+class _Comparison:
+    """One pattern beside the ways of another, from one position of one text, where assertions see the same."""
+
+    def __init__(self) -> None:
+        self._left = _COMPARISONS
+
+    def covers(self, run: _Parts, ways: list[_Parts], *, exact: bool, depth: int) -> bool:
+        """Whether each text that `run` reads begins with one that one of the ways reads; with `exact`, is one."""
+        while run and isinstance(run[0], Sequence):
+            run = (*run[0].items, *run[1:])
+        ways = self._told_apart(ways)
+        if self._left < 0 or depth > _DEPTH or not ways:
+            return False
+        if () in ways and (not exact or all(isinstance(part, (Look, Assertion)) for part in run)):
+            return True
+        if not run:
+            return () in self._opened(ways)
+
+        def on(run: _Parts, ways: list[_Parts]) -> bool:
+            return self.covers(run, ways, exact=exact, depth=depth + 1)
+
+        first, rest = run[0], run[1:]
+        if isinstance(first, Alternation):
+            return all(on((option, *rest), ways) for option in first.options)
+        if isinstance(first, (Look, Assertion)):  # where a way has no such part, it only makes matches fewer
+            return on(rest, [*ways, *(way[1:] for way in ways if way and way[0] == first)])
+        if isinstance(first, Repeat):
+            alike = [w for w in ways if w and isinstance(w[0], Repeat) and self._within(first, w[0], depth)]
+            if not exact and any(len(way) == 1 for way in alike):
+                return True  # so many of them are there
+            if on(rest, [w[1:] for w in alike if _no_more(first, w[0])]):
+                return True
+            return first.low > 0 and on((first.body, _fewer(first), *rest), ways)
+        ways = self._opened(ways)
+        if not exact and () in ways:
+            return True
+        if not isinstance(first, Chars):
+            return False
+        return all(on(rest, following) for following in _after(first, ways))
+
+    def _told_apart(self, ways: list[_Parts]) -> list[_Parts]:
+        """The ways, alternatives written out."""
+        found: list[_Parts] = []
+        waiting = ways[::-1]
+        while waiting:
+            way = waiting.pop()
+            self._left -= 1
+            head = way[0] if way else None
+            if isinstance(head, Sequence):
+                waiting.append((*head.items, *way[1:]))
+            elif isinstance(head, Alternation):
+                waiting += [(option, *way[1:]) for option in reversed(head.options)]
+            else:
+                found.append(way)
+        return found
+
+    def _opened(self, ways: list[_Parts]) -> list[_Parts]:
+        """The ways, repeats in front passed over or entered."""
+        found: list[_Parts] = []
+        waiting, seen = ways[::-1], set[_Parts]()
+        while waiting and self._left >= 0:
+            way = waiting.pop()
+            self._left -= 1
+            head = way[0] if way else None
+            if not isinstance(head, Repeat):
+                found.append(way)
+            elif way not in seen:
+                seen.add(way)
+                entered = [(head.body, _fewer(head), *way[1:])] if head.high != 0 else []
+                waiting += self._told_apart([*entered, *([way[1:]] if head.low == 0 else [])])
+        return found
+
+    def _within(self, first: Repeat, other: Repeat, depth: int) -> bool:
+        """Whether as many copies of the other's body can be read as there are at least of the first's."""
+        return other.low <= first.low and (
+            first.body == other.body
+            or self.covers((first.body,), [(other.body,)], exact=True, depth=depth + 1)
+        )
+
+
+def _after(chars: Chars, ways: list[_Parts]) -> list[list[_Parts]]:
+    """What each character may leave of the ways: a list for each set of characters that they do not tell apart."""
+    groups: list[tuple[CharSet, list[_Parts]]] = [(chars.ranges, [])]
+    for way in ways:
+        head = way[0] if way else None
+        if isinstance(head, Chars):
+            inside = [(both(some, head.ranges), [*after, way[1:]]) for some, after in groups]
+            outside = [(both(some, complement(head.ranges)), after) for some, after in groups]
+            groups = [group for group in (*inside, *outside) if group[0]]
+    return [after for _, after in groups]
+
+
+def _no_more(first: Repeat, other: Node) -> bool:
+    """Whether there are at most as many copies of one body as of the other."""
+    return isinstance(other, Repeat) and (
+        other.high is None or (first.high is not None and first.high <= other.high)
+    )
+
+
+def _fewer(part: Repeat) -> Node:
+    high = None if part.high is None else part.high - 1
+    return Repeat(part.body, max(0, part.low - 1), high) if high != 0 else Sequence(())
 
 
 class _Nothing:
