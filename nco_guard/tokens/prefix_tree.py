@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,8 +19,6 @@ from numpy.typing import NDArray
 __all__ = ["PrefixTree"]
 
 _Key = TypeVar("_Key", np.int32, np.int64)
-# Nodes of a level below which a call of NumPy costs more than they do.
-_NARROW = 24
 _KEPT = ("byte", "low", "high", "child_count", "exact")
 
 
@@ -113,13 +112,6 @@ class PrefixTree:
         return found
 
     @cached_property
-    def wide_levels(self) -> int:
-        """How many levels come before the long thin end of the tree: there, a loop over nodes is cheaper than array
-        operations for each level."""
-        wide = (depth for depth, (first, last) in enumerate(self.levels, start=1) if last - first > _NARROW)
-        return max(wide, default=0)
-
-    @cached_property
     def parent(self) -> NDArray[np.int32]:
         """See the class."""
         found: NDArray[np.int32] = np.zeros(len(self.byte), np.int32)
@@ -182,9 +174,7 @@ class PrefixTree:
         nodes = merged[self.node_of]
         tree.exact = np.bincount(nodes, minlength=total).astype(np.int32)
         below = tree.exact.astype(np.int64)
-        for (first, last), (upper, end) in zip(
-            reversed(levels), [*reversed(levels[:-1]), (0, 1)], strict=True
-        ):
+        for (upper, end), (first, last) in reversed([*pairwise([(0, 1), *levels])]):
             own = tree.parent[first:last] - upper
             below[upper:end] += np.bincount(own, below[first:last], end - upper).astype(np.int64)
         # Siblings are neighbours: each begins where the tokens below those before it end.
@@ -207,9 +197,7 @@ class PrefixTree:
     def heights(self) -> NDArray[np.uint8]:
         """uint8 [nodes]: how many bytes the longest token below a node goes on after it; 255: or more."""
         heights = np.zeros(len(self), np.uint8)
-        for (first, last), (above, below) in zip(
-            reversed(self.levels), [*reversed(self.levels[:-1]), (0, 1)], strict=True
-        ):
+        for (above, below), (first, last) in reversed([*pairwise([(0, 1), *self.levels])]):
             # Siblings are neighbours.
             parents = above + np.flatnonzero(self.child_count[above:below])
             highest = np.maximum.reduceat(heights[first:last], self.first_child[parents] - first)
