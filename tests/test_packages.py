@@ -107,7 +107,9 @@ class Environment:
         return self.call("python", "-c", "\n".join(parts))
 
     def version(self, distribution: str) -> str:
-        return self.python(f"from importlib.metadata import version; print(version({distribution!r}))").strip()
+        return self.python(
+            f"from importlib.metadata import version; print(version({distribution!r}))"
+        ).strip()
 
 
 def environment(path: Path, *, sees: Environment | None = None) -> Environment:
@@ -202,8 +204,8 @@ def test_the_core_needs_no_extra_to_verify(dist: Path, tmp_path: Path, constrain
             "from nco_guard import Guard",
             "from nco_guard.errors import MissingExtraError",
             "guard = Guard.from_presets('pii')",
-            "uses = {'nco-guard[hf]': lambda: guard.generate(None, None, ''), 'langchain-nco-guard': guard.to_runnable}",
-            "for wanted, use in uses.items():",
+            "generate = lambda: guard.generate(None, None, '')",
+            "for wanted, use in {'nco-guard[hf]': generate, 'langchain-nco-guard': guard.to_runnable}.items():",
             "    try:",
             "        use()",
             "    except MissingExtraError as error:",
@@ -269,7 +271,7 @@ def test_both_frameworks_together(
 ) -> None:
     made = environment(tmp_path / "venv", sees=torch_only)
     wheels = [wheel(dist, name) for name in ("nco_guard", "langchain_nco_guard")]
-    llama = f"llama-index-llms-nco-guard[huggingface] @ {wheel(dist, 'llama_index_llms').as_uri()}"
+    llama = f"llama-index-llms-nco-guard[huggingface] @ {wheel(dist, 'llama_index_llms_nco_guard').as_uri()}"
     for source in ([*wheels, llama], ["-e", CORE, "-e", LANGCHAIN, "-e", LLAMA]):
         made.install(*source, constraints=constraints)
         made.python(GUARDED, WITH_LANGCHAIN, WITH_LLAMA, WITH_HUGGINGFACE_LLM)
