@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import wraps
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from langchain_nco_guard._guards import GuardSource, as_guard, joined, with_poli
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
+from nco_guard.errors import RedactionError, ViolationError
 from nco_guard.redaction import REDACTED, Replacement
 
 __all__ = ["NCOGuardMiddleware"]
@@ -158,24 +159,63 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
         try:
             return cleaner.tool_result(run(*args, **kwargs))
         except Exception as error:
-            _raise_clean(error, cleaner)
-            raise
+            if (clean := _clean_error(error, cleaner)) is error:
+                raise
+        raise clean  # here, so that it does not carry the other one as its context
 
     @wraps(arun)
     async def clean_arun(*args: Any, **kwargs: Any) -> Any:
         try:
             return cleaner.tool_result(await arun(*args, **kwargs))
         except Exception as error:
-            _raise_clean(error, cleaner)
-            raise
+            if (clean := _clean_error(error, cleaner)) is error:
+                raise
+        raise clean
 
     object.__setattr__(cleaned, "_run", clean_run)
     object.__setattr__(cleaned, "_arun", clean_arun)
     return cleaned
 
 
-def _raise_clean(error: Exception, cleaner: Cleaner) -> None:
-    """An error's text goes to the model and to callbacks like a result; one that holds a match is replaced."""
-    if isinstance(error, GraphBubbleUp) or cleaner.guard.verify(str(error)).ok:
-        return
-    raise ToolException(cleaner.text(str(error))) from None
+def _clean_error(error: Exception, cleaner: Cleaner) -> Exception:
+    """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result.
+
+    One that holds a match is replaced. Where only what led to it does (tracers show tracebacks whole), it is parted
+    from that.
+    """
+    if isinstance(error, GraphBubbleUp):
+        return error
+    if not _is_clean([*_texts_of(error)], cleaner):
+        try:
+            return ToolException(cleaner.text(str(error)))
+        except (ViolationError, RedactionError) as refused:
+            refused.__context__ = None
+            return refused
+    if not _is_clean([text for cause in _chain(error) for text in _texts_of(cause)], cleaner):
+        error.__cause__ = error.__context__ = None
+    return error
+
+
+def _is_clean(texts: list[str], cleaner: Cleaner) -> bool:
+    return all(cleaner.guard.verify(text).ok for text in texts)
+
+
+def _texts_of(error: BaseException) -> Iterator[str]:
+    yield str(error)
+    yield repr(error)
+    yield from getattr(error, "__notes__", ())
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            for one in (inner, *_chain(inner)):
+                yield from _texts_of(one)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Everything that led to an error, shown by a traceback or not."""
+    seen, left = {id(error)}, [error.__cause__, error.__context__]
+    while left:
+        cause = left.pop()
+        if cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            left += [cause.__cause__, cause.__context__]
+            yield cause

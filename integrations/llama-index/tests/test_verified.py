@@ -104,7 +104,7 @@ def test_a_match_is_an_error_that_holds_no_text_and_nothing_of_it_was_shown(
         lambda: llm.complete("x"),
         lambda: shown.extend(chunk.delta for chunk in llm.stream_complete("x")),
     ):
-        with pytest.raises(ViolationError, match="model output: matches of 'pii.email'") as caught:
+        with pytest.raises(ViolationError, match=r"model output: matches of 'pii\.email'") as caught:
             use()
         assert "maria" not in repr(caught.value)
     assert keeps(shown) == "Fine. Write to "
