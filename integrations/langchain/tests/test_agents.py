@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from checks import check_chunks, check_everything, check_message, check_stream, texts_in, verify
-from hosts import ASK, CLEAN, RECORD, SECRETS, hosted, lookup_customer, lookup_order
+from hosts import ASK, CLEAN, RECORD, SECRETS, hosted, lookup_customer, lookup_order, script
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, PIIMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
@@ -102,12 +102,20 @@ async def test_callbacks_see_clean_text_only(policy: Policy) -> None:
     check_everything(policy, seen.seen)
 
 
-def test_text_is_shown_as_soon_as_it_is_certain(policy: Policy) -> None:
-    chunks = list(agent(policy, hosted(size=1)).stream(ASK, stream_mode="messages"))
+@pytest.mark.parametrize("size", [1, 4])
+def test_text_is_shown_with_the_very_piece_that_makes_it_certain(policy: Policy, size: int) -> None:
+    chunks = list(agent(policy, hosted(size=size)).stream(ASK, stream_mode="messages"))
     texts = [chunk.text for chunk, _ in chunks if isinstance(chunk, AIMessageChunk) and chunk.text]
-    # Words go one by one, as a word may begin an address; what cannot passes character by character.
-    assert texts[:6] == ["Write", " ", "to", " ", "[redacted]", ","] or texts[0] == "Write "
-    assert len(texts) > 10
+    said = script()[1].text
+    verifier = Guard(policy).stream_verifier()
+    fed = [verifier.feed(said[start : start + size]) for start in range(0, len(said), size)]
+    assert texts == [piece for piece in [*fed, verifier.finish()] if piece]
+    assert len(texts) >= 10
+    # What cannot begin an address passes at once.
+    certain = Guard(
+        Policy(name="digits", rules=(RegexRule(id="digits", regex=r"\d{3}-\d{3}"),))
+    ).stream_verifier()
+    assert [certain.feed(letter) for letter in "call 3"] == [*"call ", ""]
 
 
 @pytest.mark.parametrize("mode", ["messages", "updates", "values"])
