@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
 from nco_guard.errors import RedactionError, ViolationError
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import REDACTED, Replacement, texts_of_error
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -185,37 +185,13 @@ def _clean_error(error: Exception, cleaner: Cleaner) -> Exception:
     """
     if isinstance(error, GraphBubbleUp):
         return error
-    if not _is_clean([*_texts_of(error)], cleaner):
+    own, causes = texts_of_error(error)
+    if not all(cleaner.guard.verify(text).ok for text in own):
         try:
             return ToolException(cleaner.text(str(error)))
         except (ViolationError, RedactionError) as refused:
             refused.__context__ = None
             return refused
-    if not _is_clean([text for cause in _chain(error) for text in _texts_of(cause)], cleaner):
+    if not all(cleaner.guard.verify(text).ok for text in causes):
         error.__cause__ = error.__context__ = None
     return error
-
-
-def _is_clean(texts: list[str], cleaner: Cleaner) -> bool:
-    return all(cleaner.guard.verify(text).ok for text in texts)
-
-
-def _texts_of(error: BaseException) -> Iterator[str]:
-    yield str(error)
-    yield repr(error)
-    yield from getattr(error, "__notes__", ())
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            for one in (inner, *_chain(inner)):
-                yield from _texts_of(one)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Everything that led to an error, shown by a traceback or not."""
-    seen, left = {id(error)}, [error.__cause__, error.__context__]
-    while left:
-        cause = left.pop()
-        if cause is not None and id(cause) not in seen:
-            seen.add(id(cause))
-            left += [cause.__cause__, cause.__context__]
-            yield cause

@@ -96,7 +96,7 @@ def test_the_plain_pipeline_writes_what_is_forbidden(pipe: Any, policy: Policy, 
 async def test_langchains_chat_wrapper_around_it_is_guarded_or_fails(
     llm: GuardedPipeline, policy: Policy
 ) -> None:
-    """`ChatHuggingFace` over a guarded pipeline: what it can do is guarded, what it cannot raises. See docs for more."""
+    """`ChatHuggingFace` over a guarded pipeline: what it can do is guarded, what it cannot raises."""
     chat = ChatHuggingFace(llm=llm)
     assert chat.invoke(QUESTIONS[0]).text == check_text(policy, chat.invoke(QUESTIONS[0]).text) != ""
     assert check_stream(policy, [chunk.text for chunk in chat.stream(QUESTIONS[0])])

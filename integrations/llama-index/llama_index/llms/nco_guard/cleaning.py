@@ -53,7 +53,9 @@ class ResponseCleaner:
         action: Literal["raise", "redact"],
         replacement: Replacement,
         parent_id: str | None = None,
+        where: str = _OUTPUT,
     ) -> None:
+        self.where = where
         self.guard = guard
         self.action = action
         self.replacement = replacement
@@ -72,29 +74,31 @@ class ResponseCleaner:
     def chat(self, response: ChatResponse) -> ChatResponse:
         """A finished answer."""
         message = response.message
-        texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
-        # Several are read as one text, as LlamaIndex shows them.
-        text = None if not texts else self.text("\n".join(texts))
+        extra = self.extra(message.additional_kwargs)
         return ChatResponse(
-            message=self.message(message, text),
+            message=ChatMessage(
+                role=message.role, blocks=self.blocks(message.blocks), additional_kwargs=extra
+            ),
             raw=self.raw(response.raw),
             additional_kwargs=self.extra(response.additional_kwargs),
         )
 
-    def message(self, message: ChatMessage, text: str | None) -> ChatMessage:
-        """A message with `text`, which is clean, in the place of its own; all else in it is looked at."""
-        blocks: list[ContentBlock] = []
-        for block in message.blocks:
+    def blocks(self, blocks: Sequence[ContentBlock]) -> list[ContentBlock]:
+        """The blocks of a message or a result. Several texts are read as one, as LlamaIndex shows them."""
+        texts = [block.text for block in blocks if isinstance(block, TextBlock)]
+        return self.with_text(blocks, self.text("\n".join(texts)) if texts else None)
+
+    def with_text(self, blocks: Sequence[ContentBlock], text: str | None) -> list[ContentBlock]:
+        """The same with `text`, which is clean, in the place of their own."""
+        kept: list[ContentBlock] = []
+        for block in blocks:
             if isinstance(block, TextBlock):
                 if text is not None:
-                    blocks.append(TextBlock(text=text))
+                    kept.append(TextBlock(text=text))
                 text = None
             else:
-                blocks.append(self._block(block))
-        if text:
-            blocks.insert(0, TextBlock(text=text))
-        extra = self.extra(message.additional_kwargs)
-        return ChatMessage(role=message.role, blocks=blocks, additional_kwargs=extra)
+                kept.append(self._block(block))
+        return [TextBlock(text=text), *kept] if text else kept
 
     def _block(self, block: Any) -> Any:
         if isinstance(block, _MEDIA):
@@ -132,7 +136,7 @@ class ResponseCleaner:
             report = self.guard.verify(text)
             self.record(report)
             if not report.ok:
-                raise ViolationError(self._ids(found.rule_id for found in report.violations), _OUTPUT)
+                raise ViolationError(self._ids(found.rule_id for found in report.violations), self.where)
             return text
         done = redact(self.guard.compiled, text, replacement=self.replacement)
         self.record(done.report)
@@ -287,7 +291,12 @@ class ChatFilter:
         if self._last is None:
             return []
         piece = self._text.finish()
-        message = self._cleaner.message(self._last.message, self._text.shown)
+        said = self._last.message
+        message = ChatMessage(
+            role=said.role,
+            blocks=self._cleaner.with_text(said.blocks, self._text.shown),
+            additional_kwargs=self._cleaner.extra(said.additional_kwargs),
+        )
         extra = self._cleaner.extra(self._last.additional_kwargs)
         raw = self._cleaner.raw(self._last.raw)
         return [ChatResponse(message=message, delta=piece, raw=raw, additional_kwargs=extra)]
