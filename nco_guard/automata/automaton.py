@@ -10,7 +10,7 @@ ill-formed byte leads to `SINK`, where nothing ever happens.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -51,6 +51,14 @@ class Automaton(ABC):
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. int32."""
 
+    def read(self, state: int, data: Iterable[int]) -> int:
+        """The state after some bytes; negative if a match completes on the way."""
+        for byte in data:
+            state = self.step(state, byte)
+            if state < 0:
+                break
+        return state
+
     @abstractmethod
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
@@ -66,13 +74,12 @@ class Automaton(ABC):
         """
         return state
 
-    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | None:
-        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | NDArray[np.int16]:
+        """A bound from below: with fewer bytes than this no match completes, and the text may end after all of them.
 
-        None where that is not known. Where it is, every text that completes a match from `start` completes one from any
-        state, and a text may end wherever none has completed.
+        So 0 where the text may not end; 255: or more. By default nothing is known, and all are 0.
         """
-        return None
+        return np.zeros(len(states), np.uint8)
 
     @property
     @abstractmethod
@@ -147,11 +154,25 @@ class TableAutomaton(Automaton):
             self._table[state, byte] = reached
         return reached
 
+    def read(self, state: int, data: Iterable[int]) -> int:
+        """See `Automaton.read`."""
+        # Single items of a memoryview cost a third of those of an array.
+        row_of = self._table.data
+        for byte in data:
+            reached = row_of[state, byte]
+            if reached == _UNKNOWN:
+                reached = self.step(state, byte)
+                row_of = self._table.data
+            if reached < 0:
+                return reached
+            state = reached
+        return state
+
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. Transitions never taken before cost a Python call each."""
         reached: NDArray[np.int32] = self._table[states, symbols]
-        missing = reached == _UNKNOWN
-        if missing.any():
+        if len(reached) and reached.min() == _UNKNOWN:
+            missing = reached == _UNKNOWN
             unknown, bytes_ = states[missing], symbols[missing]
             # One byte of each class will do: the others are settled with it.
             _, some = np.unique(unknown.astype(np.int64) << 8 | self.byte_classes[bytes_], return_index=True)
@@ -208,6 +229,9 @@ class CharMachine(Protocol):
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match."""
 
+    def distance(self, state: int) -> int:
+        """A bound from below: with fewer bytes of text no match completes, and the text may end after all of them."""
+
     def past_prompt(self, state: int) -> int:
         """The same state, but without matches that end in what was read."""
 
@@ -245,6 +269,7 @@ class ClassAutomaton(TableAutomaton):
         self._keys: list[tuple[int, int]] = [(-1, 0)]
         self._ids: dict[tuple[int, int], int] = {}
         self._past_prompts: dict[int, int] = {}
+        self._distances: NDArray[np.int16] = np.zeros(0, np.int16)
         self.start = self._state(0, 0)
         self.spaceless_start = self._add_state()
         self._keys.append((0, 0))
@@ -352,6 +377,7 @@ class ClassAutomaton(TableAutomaton):
             "keys": np.array(self._keys, np.int32),
             "witnesses": np.array(self._witnesses, np.int32),
             "endings": endings,
+            "distances": self._known_distances()[: self._count],
             "past_prompts": np.array(list(self._past_prompts.items()), np.int32).reshape(-1, 2),
         }
 
@@ -364,6 +390,7 @@ class ClassAutomaton(TableAutomaton):
         self._table = np.full((max(16, count), 256), _UNKNOWN, np.int32)
         self._table[:count] = table[:, self.byte_classes]
         self._endings = arrays["endings"].copy()
+        self._distances = arrays["distances"].copy()
         self._count = count
         self._keys = [(number, node) for number, node in keys.tolist()]
         self._ids = {key: state for state, key in enumerate(self._keys)}
@@ -401,6 +428,29 @@ class ClassAutomaton(TableAutomaton):
             return [inner]
         reached = [machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
         return [~r if r < 0 else r for r in reached]
+
+    def _known_distances(self) -> NDArray[np.int16]:
+        if len(self._distances) < self._count:
+            grown = np.full(len(self._table), _UNASKED, np.int16)
+            grown[: len(self._distances)] = self._distances
+            self._distances = grown
+        return self._distances
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
+        """See `Automaton.distances`. States never asked about before cost a Python call each."""
+        known = self._known_distances()
+        found = known[states]
+        if len(found) and found.min() == _UNASKED:
+            for state in set(states[found == _UNASKED].tolist()):
+                # Within a character, that one included.
+                known[state] = min(255, self.machine.distance(self._inner_of(state))) if state != SINK else 255
+            found = known[states]
+        return found
+
+    def _inner_of(self, state: int) -> int:
+        """What the machine is in, within a character before it; makes the machine if need be."""
+        _ = self.machine
+        return self._inner[self._keys[state][0]]
 
     def past_prompt(self, state: int) -> int:
         """The state after a prompt, which ends between characters."""
