@@ -443,7 +443,9 @@ class ClassAutomaton(TableAutomaton):
         if len(found) and found.min() == _UNASKED:
             for state in set(states[found == _UNASKED].tolist()):
                 # Within a character, that one included.
-                known[state] = min(255, self.machine.distance(self._inner_of(state))) if state != SINK else 255
+                known[state] = (
+                    min(255, self.machine.distance(self._inner_of(state))) if state != SINK else 255
+                )
             found = known[states]
         return found
 

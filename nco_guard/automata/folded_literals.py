@@ -149,9 +149,7 @@ class FoldedAhoCorasick(Automaton):
         narrow = self._mark < 256
         data = "".join(ordered).encode("latin-1" if narrow else "utf-16-le")
         buffer = np.frombuffer(data, np.uint8) if narrow else np.frombuffer(data, "<u2").astype(np.uint16)
-        return SymbolTrie.build(
-            buffer, lengths, np.array(order, np.int64), self._mark + 1, weights=weights
-        )
+        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1, weights=weights)
 
     def _marked(self, node: int) -> int:
         reached = self._trie.step(node, self._mark)
