@@ -109,7 +109,18 @@ class FoldedAhoCorasick(Automaton):
         self._trie = self._build([s.translate(spelled) for s in strings], weights)
         self._utf8: NDArray[np.int32] = utf8_table(classes)
         self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
+        self._blank = self._blank_places()
         self._number(len(strings))
+
+    def _blank_places(self) -> NDArray[np.bool_]:
+        """Places within characters none of which is in any string: where they lead, only a waiting match depends."""
+        others = {0, self._mark - 1} if self.whole_word else {0}
+        return np.array([bool(i) and self._ends_of(i) <= others for i in range(len(self._utf8))])
+
+    def _ends_of(self, place: int) -> set[int]:
+        """The symbols of all characters that begin with the bytes that lead to a place."""
+        targets = set(self._utf8[place].tolist()) - {ILL_FORMED}
+        return {t for t in targets if t >= 0}.union(*(self._ends_of(-2 - t) for t in targets if t < 0))
 
     def _number(self, strings: int) -> None:
         self._nodes = self._trie.node_count
@@ -157,8 +168,7 @@ class FoldedAhoCorasick(Automaton):
 
     def _only_between(self, place: int) -> bool:
         r"""Whether every character that begins with the bytes that lead to a place is outside `\w`."""
-        targets = set(self._utf8[place].tolist()) - {ILL_FORMED}
-        return all(bool(self._between[t]) if t >= 0 else self._only_between(-2 - t) for t in targets)
+        return all(bool(self._between[symbol]) for symbol in self._ends_of(place))
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -186,7 +196,8 @@ class FoldedAhoCorasick(Automaton):
             return SINK
         matched = False
         if target < 0:
-            key = node + self._nodes * (-2 - target)
+            kept = node == SINK or not self._blank[-2 - target] or (self.whole_word and self._trie.outputs[node])
+            key = (node if kept else ROOT) + self._nodes * (-2 - target)
             broken = bool(self._breaks[-2 - target])
         else:
             key = self._trie.step(node, target)
@@ -234,7 +245,11 @@ class FoldedAhoCorasick(Automaton):
         places, nodes = np.divmod(before % self._span, self._nodes)
         targets = self._utf8[places, symbols]
         whole = targets >= 0
-        keys = np.where(whole, 0, nodes + self._nodes * (-2 - targets))
+        inside = np.where(whole, 0, -2 - targets)
+        kept = ~self._blank[inside] | (nodes == SINK)
+        if self.whole_word:
+            kept |= self._trie.outputs[nodes]
+        keys = np.where(whole, 0, np.where(kept, nodes, ROOT) + self._nodes * inside)
         read = np.flatnonzero(whole)
         kinds = targets[read].astype(self._trie.edges.dtype)
         reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)
@@ -244,7 +259,7 @@ class FoldedAhoCorasick(Automaton):
             after = np.flatnonzero(self._between[kinds])
             marked = self._trie.step_many(reached[after], np.full(len(after), self._mark, kinds.dtype))
             reached[after] = marked ^ (marked >> 31)
-            broken = self._breaks[np.where(whole, 0, -2 - targets)]
+            broken = self._breaks[inside]
             broken[read] = self._between[kinds]
             prompted = before >= self._prompt
             matched = broken & self._trie.outputs[nodes] & ~prompted
@@ -294,7 +309,7 @@ class FoldedAhoCorasick(Automaton):
         return self._state(self._prompt + key % self._span) if self.whole_word and key else state
 
     def may_end(self, state: int) -> bool:
-        """Whether the text may end in this state: not after a whole word."""
+        """Whether the text may end in this state: not after a whole word. Within a character, UTF-8 forbids it."""
         return not self._waiting(state)
 
     def _waiting(self, state: int) -> bool:
@@ -302,7 +317,8 @@ class FoldedAhoCorasick(Automaton):
         return (
             self.whole_word
             and key < self._prompt
-            and bool(self._trie.outputs[key % self._span % self._nodes])
+            and key % self._span < self._nodes
+            and bool(self._trie.outputs[key % self._span])
         )
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -310,9 +326,8 @@ class FoldedAhoCorasick(Automaton):
         if not self.whole_word:
             return np.ones(len(states), np.bool_)
         keys = self._keys[states]
-        verdicts: NDArray[np.bool_] = (keys >= self._prompt) | ~self._trie.outputs[
-            keys % self._span % self._nodes
-        ]
+        places, nodes = np.divmod(keys % self._span, self._nodes)
+        verdicts: NDArray[np.bool_] = (keys >= self._prompt) | (places > 0) | ~self._trie.outputs[nodes]
         return verdicts
 
     def patterns_ending(self, state: int) -> list[int]:
@@ -414,5 +429,6 @@ class FoldedAhoCorasick(Automaton):
         automaton._trie, automaton._utf8, automaton._between, automaton._breaks = trie, utf8, between, breaks
         automaton.whole_word, automaton.names_hits = map(bool, flags.tolist())
         automaton._mark = trie.symbol_count - 1
+        automaton._blank = automaton._blank_places()
         automaton._number(len(arrays["end_nodes"]))
         return automaton
