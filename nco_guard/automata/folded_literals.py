@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, lru_cache
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -39,6 +39,7 @@ _UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
+@lru_cache(maxsize=1 << 16)
 def _alike(character: str, caseless: bool) -> CharSet:
     code = ord(character)
     if not caseless:
@@ -57,7 +58,13 @@ def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) ->
         return False
     if not (caseless and whole_word):
         return True
-    return not any(0 < len(both(s, word())) < len(s) for s in (_alike(c, True) for c in characters))
+    return all(map(_folds_evenly, characters))
+
+
+@lru_cache(maxsize=1 << 16)
+def _folds_evenly(character: str) -> bool:
+    alike = _alike(character, True)
+    return len(both(alike, word())) in (0, len(alike))
 
 
 class FoldedAhoCorasick(Automaton):
@@ -196,7 +203,9 @@ class FoldedAhoCorasick(Automaton):
             return SINK
         matched = False
         if target < 0:
-            kept = node == SINK or not self._blank[-2 - target] or (self.whole_word and self._trie.outputs[node])
+            kept = (
+                node == SINK or not self._blank[-2 - target] or (self.whole_word and self._trie.outputs[node])
+            )
             key = (node if kept else ROOT) + self._nodes * (-2 - target)
             broken = bool(self._breaks[-2 - target])
         else:

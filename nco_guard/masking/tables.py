@@ -20,7 +20,7 @@ from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import ExitPaths, OpenPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
-from nco_guard.masking.runs import Difference, RootRun, SoftRun
+from nco_guard.masking.runs import Run, Runs, SoftRun
 from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -69,16 +69,20 @@ class ConstraintTable:
         self._tokens = vocabulary.tokens
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
+        self._distances: dict[int, int] = {}
         self.view_bytes = 0
         self._seen = seen
         self._store = store if constraint.key else None
         self._key = digest(constraint.key, vocabulary.digest, tree.merged) if self._store is not None else ""
         self._kept_progress = 0
-        self._run: RootRun | SoftRun
+        self._run: Runs | SoftRun
         if self._recall():
             return
         try:
-            self._run = (RootRun if constraint.hard else SoftRun)(self.automaton, tree)
+            if constraint.hard:
+                self._run = Runs(self.automaton, tree, seen)
+            else:
+                self._run = SoftRun(self.automaton, tree)
             self._look_at_root()
         except StateLimitError as error:
             raise self.named(error) from None
@@ -87,6 +91,9 @@ class ConstraintTable:
         """The same table, sharing what was found about the root, before any other state was looked at."""
         table = copy.copy(self)
         table._views, table.view_bytes = {}, 0
+        table._references = self._references[:1]
+        if isinstance(self._run, Runs):
+            table._run = self._run.emptied()
         return table
 
     def _recall(self) -> bool:
@@ -97,7 +104,7 @@ class ConstraintTable:
         if not self.automaton.recall(found):
             return False
         if self.constraint.hard:
-            self._run = RootRun.of(self.automaton, self._tree, arrays["states"])
+            self._run = Runs(self.automaton, self._tree, self._seen, root=arrays["states"])
         else:
             self._run = SoftRun.of(self.automaton, self._tree, arrays["states"], arrays["completed"])
         self._look_at_root()
@@ -117,7 +124,7 @@ class ConstraintTable:
             return None
         self._kept_progress = progress
         arrays = {_FOUND + name: array for name, array in found.items()}
-        arrays["states"] = self._run.states
+        arrays["states"] = self._run.root.states if isinstance(self._run, Runs) else self._run.states
         if isinstance(self._run, SoftRun):
             arrays["completed"] = self._run.completed
         return self._key, arrays
@@ -128,15 +135,21 @@ class ConstraintTable:
 
     def _look_at_root(self) -> None:
         tree, run = self._tree, self._run
-        self._pending_nodes: Ids = NO_IDS
+        # What the known runs come to: the view of each, and the nodes after which the text may not end.
+        self._references: list[tuple[StateView, Ids]] = []
         if isinstance(run, SoftRun):
             completing = np.sort(tree.order[run.completed[tree.node_of]])
             self._root_view = StateView(completing, NO_IDS, True)
             return
+        self._refer(run.root, self.root)
+        self._root_view = self._references[0][0]
+
+    def _refer(self, run: Run, state: int) -> None:
+        tree = self._tree
         nodes = run.visited[tree.exact[run.visited] > 0]
-        self._pending_nodes = nodes[~self.automaton.may_end_many(run.states[nodes].astype(np.int32))]
+        pending = nodes[~self.automaton.may_end_many(run.states[nodes].astype(np.int32))]
         completing = union([tree.tokens_below(run.tops)], self._width)
-        self._root_view = self._view(self.root, completing, self._pending_nodes)
+        self._references.append((self._view(state, completing, pending), pending))
 
     def _view(self, state: int, completing: Ids, pending: Ids) -> StateView:
         ids, _ = self._tree.tokens_at(pending)
@@ -170,35 +183,34 @@ class ConstraintTable:
             removed, added = run.difference(state)
             rest = minus(root.completing, union([removed], self._width), self._width)
             return StateView(union([rest, added], self._width), NO_IDS, True)
-        found = run.difference(state)
-        tops, pending = self._left(run.tops, found), self._left(self._pending_nodes, found)
-        completing = root.completing
-        if len(tops) < len(run.tops):
+        nearest, found = run.difference(state)
+        remembered = run.remember(state, found)
+        if remembered is not None:
+            self._refer(remembered, state)
+            self.view_bytes += remembered.nbytes
+            return self._references[-1][0]
+        known, pending_nodes = self._references[nearest]
+        all_tops = run.known[nearest].tops
+        tops, pending = run.left(all_tops, found), run.left(pending_nodes, found)
+        completing = known.completing
+        if len(tops) < len(all_tops):
             completing = union([self._tree.tokens_below(np.concatenate([tops, found.matched]))], self._width)
         elif len(found.matched):
             completing = union([completing, self._tree.tokens_below(found.matched)], self._width)
         exact = self._tree.exact[found.changed] > 0
         nodes = found.changed[exact]
         waiting = nodes[~self.automaton.may_end_many(found.states[exact])]
-        if not len(waiting) and len(pending) == len(self._pending_nodes):
-            return StateView(completing, root.pending, self.automaton.may_end(state))
+        if not len(waiting) and len(pending) == len(pending_nodes):
+            return StateView(completing, known.pending, self.automaton.may_end(state))
         return self._view(state, completing, np.concatenate([pending, waiting]))
 
-    def _left(self, nodes: Ids, found: Difference) -> Ids:
-        """Those of the root's nodes at which the run is still the root's."""
-        if not len(nodes):
-            return nodes
-        seen, tree = self._seen, self._tree
-        seen[found.changed] = True
-        nodes = nodes[~seen[nodes]]
-        seen[found.changed] = False
-        if len(found.cleared) and len(nodes):
-            order = np.argsort(tree.low[found.cleared])
-            low, high = tree.low[found.cleared][order], tree.high[found.cleared][order]
-            # The subtrees are disjoint: the last that begins before a node is the only one that it can be in.
-            within = np.searchsorted(low, tree.low[nodes], side="right") - 1
-            nodes = nodes[(within < 0) | (tree.low[nodes] >= high[within])]
-        return nodes
+    def distance(self, state: int) -> int:
+        """With fewer bytes than this no match completes from a state; see `Automaton.distances`."""
+        known = self._distances.get(state)
+        if known is None:
+            known = int(self.automaton.distances(np.array([state], np.int32))[0])
+            self._distances[state] = known
+        return known
 
     # -- transitions -------------------------------------------------------------------------------------------
 
@@ -231,5 +243,7 @@ class ConstraintTable:
     def nbytes(self) -> int:
         """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
         root = self._root_view
-        held = self._run.nbytes + self._pending_nodes.nbytes + root.completing.nbytes + root.pending.nbytes
+        run = self._run.root if isinstance(self._run, Runs) else self._run
+        held = run.nbytes + sum(nodes.nbytes for _, nodes in self._references)
+        held += root.completing.nbytes + root.pending.nbytes
         return held + self.view_bytes + self.open_paths.nbytes + self.automaton.nbytes

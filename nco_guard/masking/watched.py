@@ -18,47 +18,68 @@ from numpy.typing import NDArray
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import Bits, ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids
-from nco_guard.masking.runs import RootRun
+from nco_guard.masking.runs import Run, Runs
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree
 
 __all__ = ["WatchedTokens", "WaysOut"]
 
-# What is barred after some of the tokens, by their places in `ids`.
+# What is barred after some of the tokens, by their places in `ids`, or by nodes.
 _Barred = tuple[Ids, Bits]
+_NOTHING: _Barred = (NO_IDS, NO_IDS)
 
 
 class _Watch:
     """One constraint over the watched tokens; `root`: what is barred after them from its start."""
 
-    def __init__(self, table: ConstraintTable, tree: PrefixTree, paths: ExitPaths) -> None:
+    def __init__(
+        self, table: ConstraintTable, tree: PrefixTree, seen: NDArray[np.bool_], paths: ExitPaths
+    ) -> None:
         # More bytes than that after a token are of no interest.
-        self._run = RootRun(table.automaton, tree, paths.longest)
+        self._runs = Runs(table.automaton, tree, seen, slack=paths.longest)
         self._open_paths = table.open_paths
         self._every = paths.every
         self._known: dict[int, _Barred] = {}
-        self.root = self._barred(self._run.visited, self._run.states[self._run.visited].astype(np.int32))
+        self._references: list[_Barred] = []
+        self.root = self._refer(self._runs.root)
+
+    def _refer(self, run: Run) -> _Barred:
+        nodes, bits = self._barred(run.visited, run.states[run.visited].astype(np.int32))
+        self._references.append((nodes, bits))
+        return self._places(nodes, bits)
 
     def _barred(self, nodes: Ids, states: NDArray[np.int32]) -> _Barred:
-        tree = self._run.tree
-        exact = np.flatnonzero(tree.exact[nodes])
+        exact = np.flatnonzero(self._runs.tree.exact[nodes])
         nodes = nodes[exact]
         barred = self._every & ~self._open_paths.of(states[exact])
         some = np.flatnonzero(barred)
-        places, at = tree.tokens_at(nodes[some])
-        return places, barred[some][at]
+        return nodes[some], barred[some]
+
+    def _places(self, nodes: Ids, bits: Bits) -> _Barred:
+        places, at = self._runs.tree.tokens_at(nodes)
+        return places, bits[at]
 
     def of(self, state: int) -> _Barred:
-        """What is barred after tokens at which the run from a state is not the root's."""
+        """What is barred after the tokens from a state."""
         known = self._known.get(state)
         if known is None:
-            found = self._run.difference(state)
-            known = self._known[state] = self._barred(found.changed, found.states)
+            known = self._known[state] = self._find(state)
         return known
+
+    def _find(self, state: int) -> _Barred:
+        runs = self._runs
+        nearest, found = runs.difference(state)
+        remembered = runs.remember(state, found)
+        if remembered is not None:
+            return self._refer(remembered)
+        nodes, bits = self._references[nearest]
+        left = np.flatnonzero(np.isin(nodes, runs.left(nodes, found), assume_unique=True))
+        changed, barred = self._barred(found.changed, found.states)
+        return self._places(np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred]))
 
     @property
     def nbytes(self) -> int:
-        return self._run.nbytes + sum(150 + 2 * places.nbytes for places, _ in self._known.values())
+        return self._runs.nbytes + sum(150 + 2 * places.nbytes for places, _ in self._known.values())
 
 
 class WatchedTokens:
@@ -71,6 +92,9 @@ class WatchedTokens:
         self.ids = ids
         self._paths = paths
         self._tree = PrefixTree([tokens[i] for i in ids.tolist()])
+        self._seen: NDArray[np.bool_] = np.zeros(len(self._tree), np.bool_)
+        # What is further from a match than that bars nothing.
+        self._reach = max((len(tokens[i]) for i in ids.tolist()), default=0) + paths.longest
         self._watches: dict[int, _Watch] = {}  # by the constraint's identity, which its table keeps alive
 
     def kept_for(self, tables: Sequence[ConstraintTable]) -> WatchedTokens:
@@ -80,14 +104,20 @@ class WatchedTokens:
         other._watches = {key: watch for key, watch in self._watches.items() if key in kept}
         return other
 
-    def watch(self, table: ConstraintTable) -> _Watch:
-        """The run of one constraint. Errors: `StateLimitError`, naming its rules."""
+    def barred(self, table: ConstraintTable, state: int) -> _Barred:
+        """What a constraint bars after the tokens from a state. Errors: `StateLimitError`, naming its rules."""
+        if table.distance(state) > self._reach:
+            return _NOTHING
+        try:
+            watch = self._watch(table)
+            return watch.root if state == table.root else watch.of(state)
+        except StateLimitError as error:
+            raise table.named(error) from None
+
+    def _watch(self, table: ConstraintTable) -> _Watch:
         watch = self._watches.get(id(table.constraint))
         if watch is None:
-            try:
-                watch = _Watch(table, self._tree, self._paths)
-            except StateLimitError as error:
-                raise table.named(error) from None
+            watch = _Watch(table, self._tree, self._seen, self._paths)
             self._watches[id(table.constraint)] = watch
         return watch
 
@@ -106,9 +136,8 @@ class WaysOut:
         self._roots = tuple(table.root for table in tables)
         # All constraints in their start states: what any of them bars.
         self._barred: Bits = np.zeros(len(watched.ids), np.int64)
-        self._watches = [watched.watch(table) for table in tables]
-        for watch in self._watches:
-            places, bits = watch.root
+        for table in tables:
+            places, bits = watched.barred(table, table.root)
             self._barred[places] |= bits
 
     def without(self, states: Sequence[int], ways: int) -> Ids:
@@ -118,12 +147,9 @@ class WaysOut:
         that complete a match here may be among them.
         """
         barred = self._barred
-        for i, (state, root) in enumerate(zip(states, self._roots, strict=True)):
+        for table, state, root in zip(self._tables, states, self._roots, strict=True):
             if state != root:
-                try:
-                    places, bits = self._watches[i].of(state)
-                except StateLimitError as error:
-                    raise self._tables[i].named(error) from None
+                places, bits = self.watched.barred(table, state)
                 if len(places):
                     barred = barred.copy() if barred is self._barred else barred
                     barred[places] |= bits
