@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench docs setup clean
+.PHONY: demo test test-slow packages lint bench docs setup clean
 
 setup: $(READY)
 
@@ -32,7 +32,11 @@ test: lint
 	$(BIN)/python -m pytest -c integrations/langchain/pyproject.toml integrations/langchain/tests
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore tests/test_packages.py
+
+# Builds the three distributions and installs them in fresh environments; needs a package index and some 4 GB.
+packages: $(READY)
+	$(BIN)/python -m pytest -m slow tests/test_packages.py
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

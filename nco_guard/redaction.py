@@ -10,7 +10,7 @@ costs a search of every text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ __all__ = [
     "redact",
     "redact_value",
     "require",
+    "texts_of_error",
     "violated_rules",
 ]
 
@@ -118,6 +119,36 @@ def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", wh
     if not report.ok:
         raise ViolationError(_in_order(compiled, {f.rule_id for f in report.violations}), where)
     return report
+
+
+def texts_of_error(error: BaseException) -> tuple[list[str], list[str]]:
+    """What an error shows: (by itself, by what led to it).
+
+    By itself: its text, its `repr`, its notes, and of a group the same of all its members. What led to it, causes and
+    contexts, tracebacks show as well, and some tracers whatever `raise ... from None` says.
+    """
+    causes = [text for cause in _chain(error) for text in _own_texts(cause)]
+    return [*_own_texts(error)], causes
+
+
+def _own_texts(error: BaseException) -> Iterator[str]:
+    yield str(error)
+    yield repr(error)
+    yield from getattr(error, "__notes__", ())
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            for one in (member, *_chain(member)):
+                yield from _own_texts(one)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen, left = {id(error)}, [error.__cause__, error.__context__]
+    while left:
+        cause = left.pop()
+        if cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            left += [cause.__cause__, cause.__context__]
+            yield cause
 
 
 class StreamVerifier:

@@ -285,7 +285,16 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     def _prepare(
         self, messages: list[BaseMessage], stop: list[str] | None, kwargs: Mapping[str, Any]
     ) -> _Call:
-        given = {name: value for name, value in kwargs.items() if name not in _NOT_OPTIONS}
+        if kwargs.get("response_format") is not None:
+            raise UnsupportedError(
+                "response_format: nothing enforces a schema while this model writes; use ToolStrategy in an agent, "
+                "with_structured_output elsewhere"
+            )
+        given = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in _NOT_OPTIONS and name != "response_format"
+        }
         guard = with_policy(self.guard, given.pop("policy", self.guard))
         tools = given.pop("tools", None)
         choice = given.pop("tool_choice", None)

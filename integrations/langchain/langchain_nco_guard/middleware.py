@@ -19,7 +19,8 @@ from langchain_nco_guard._guards import GuardSource, as_guard, joined, with_poli
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.errors import RedactionError, ViolationError
+from nco_guard.redaction import REDACTED, Replacement, texts_of_error
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -158,24 +159,39 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
         try:
             return cleaner.tool_result(run(*args, **kwargs))
         except Exception as error:
-            _raise_clean(error, cleaner)
-            raise
+            if (clean := _clean_error(error, cleaner)) is error:
+                raise
+        raise clean  # here, so that it does not carry the other one as its context
 
     @wraps(arun)
     async def clean_arun(*args: Any, **kwargs: Any) -> Any:
         try:
             return cleaner.tool_result(await arun(*args, **kwargs))
         except Exception as error:
-            _raise_clean(error, cleaner)
-            raise
+            if (clean := _clean_error(error, cleaner)) is error:
+                raise
+        raise clean
 
     object.__setattr__(cleaned, "_run", clean_run)
     object.__setattr__(cleaned, "_arun", clean_arun)
     return cleaned
 
 
-def _raise_clean(error: Exception, cleaner: Cleaner) -> None:
-    """An error's text goes to the model and to callbacks like a result; one that holds a match is replaced."""
-    if isinstance(error, GraphBubbleUp) or cleaner.guard.verify(str(error)).ok:
-        return
-    raise ToolException(cleaner.text(str(error))) from None
+def _clean_error(error: Exception, cleaner: Cleaner) -> Exception:
+    """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result.
+
+    One that holds a match is replaced. Where only what led to it does (tracers show tracebacks whole), it is parted
+    from that.
+    """
+    if isinstance(error, GraphBubbleUp):
+        return error
+    own, causes = texts_of_error(error)
+    if not all(cleaner.guard.verify(text).ok for text in own):
+        try:
+            return ToolException(cleaner.text(str(error)))
+        except (ViolationError, RedactionError) as refused:
+            refused.__context__ = None
+            return refused
+    if not all(cleaner.guard.verify(text).ok for text in causes):
+        error.__cause__ = error.__context__ = None
+    return error

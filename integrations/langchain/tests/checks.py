@@ -7,14 +7,22 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from nco_guard import Policy, Report
 from nco_guard import verify as search
 from nco_guard.compiler import compile_policy
 from nco_guard.redaction import violated_rules
 
-__all__ = ["check_message", "check_stream", "check_text", "texts_in", "verify"]
+__all__ = [
+    "check_chunks",
+    "check_everything",
+    "check_message",
+    "check_stream",
+    "check_text",
+    "texts_in",
+    "verify",
+]
 
 # Compiling takes longer than searching short texts.
 compiled = cache(compile_policy)
@@ -68,3 +76,21 @@ def texts_in(value: Any) -> Iterable[str]:
         yield from texts_in(value.model_dump())
     elif hasattr(value, "__dict__") and type(value).__module__.startswith(("langchain", "langgraph")):
         yield from texts_in(vars(value))
+
+
+def check_everything(policy: Policy, value: Any) -> None:
+    for text in texts_in(value):
+        assert verify(policy, text).ok
+
+
+def check_chunks(policy: Policy, chunks: list[tuple[BaseMessage, Any]]) -> list[str]:
+    """Every message of a stream, chunk by chunk and joined; the texts of the model's own messages."""
+    messages: dict[str | None, BaseMessage] = {}
+    pieces: dict[str | None, list[str]] = {}
+    for chunk, _ in chunks:
+        check_message(policy, chunk)
+        if isinstance(chunk, AIMessageChunk):
+            known = messages.get(chunk.id)
+            messages[chunk.id] = check_message(policy, chunk if known is None else known + chunk)
+            pieces.setdefault(chunk.id, []).append(chunk.text)
+    return [check_stream(policy, parts) for parts in pieces.values()]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from transformers import pipeline
 
-from nco_guard import Policy, RegexRule, StringRule
+from langchain_nco_guard import ChatNCOGuard
+from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import load
 
 
@@ -40,6 +42,17 @@ def policy() -> Policy:
 @pytest.fixture(scope="session")
 def other_policy() -> Policy:
     return Policy(name="no-daniel", rules=(StringRule(id="daniel", strings=("Daniel",)),))
+
+
+@pytest.fixture(scope="session")
+def local(loaded: tuple[Any, Any]) -> Callable[..., ChatNCOGuard]:
+    weak = Guard(Policy(name="weak", rules=(StringRule(id="w", strings=("zzz",)),)))
+
+    def build(guard: Any = weak, **options: Any) -> ChatNCOGuard:
+        given = {"max_tokens": 40, "temperature": 0, **options}
+        return ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=guard, **given)
+
+    return build
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

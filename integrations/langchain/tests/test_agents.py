@@ -3,79 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from checks import check_message, check_stream, texts_in, verify
+from checks import check_chunks, check_everything, check_message, check_stream, texts_in, verify
+from hosts import ASK, CLEAN, RECORD, SECRETS, hosted, lookup_customer, lookup_order, script
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, PIIMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
-from pydantic import BaseModel
 
-from langchain_nco_guard import ChatNCOGuard, NCOGuardMiddleware, VerifiedChatModel
+from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel
 from langchain_nco_guard.testing import ScriptedChatModel
-from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard import Guard, Policy, RegexRule
 from nco_guard.demo import SYSTEM_PROMPT
 from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
-
-RECORD = {"name": "Maria Lopez", "email": "maria@example.com", "phone": "312-555-0155", "city": "Oslo"}
-SECRETS = ("maria@example.com", "john.doe@example.com", "jane@example.com", "312-555-0155")
-ASK = {"messages": [("human", "Hello")]}
-
-
-@tool
-def lookup_customer(name: str) -> str:
-    """Look up a customer."""
-    return json.dumps(RECORD)
-
-
-@tool
-def lookup_order(order_id: str) -> str:
-    """Look up an order."""
-    return json.dumps({"order_id": order_id, "status": "shipped", "email": "maria@example.com"})
-
-
-def script() -> list[AIMessage]:
-    call = {"name": "lookup_customer", "args": {"name": "jane@example.com"}, "id": "1", "type": "tool_call"}
-    return [
-        AIMessage("", tool_calls=[call]),
-        AIMessage("Write to john.doe@example.com, or call 312-555-0155 to reach her. Bye."),
-    ]
-
-
-CLEAN = "Write to [redacted], or call [redacted] to [redacted] her. Bye."
-
-
-def hosted(**options: Any) -> ScriptedChatModel:
-    return ScriptedChatModel(script=script(), **options)
 
 
 def agent(policy: Policy, model: Any = None, **options: Any) -> Any:
     middleware = [NCOGuardMiddleware(policy, **options)]
     return create_agent(model or hosted(), tools=[lookup_customer, lookup_order], middleware=middleware)
-
-
-def check_everything(policy: Policy, value: Any) -> None:
-    for text in texts_in(value):
-        assert verify(policy, text).ok
-
-
-def check_chunks(policy: Policy, chunks: list[tuple[BaseMessage, Any]]) -> list[str]:
-    """Every message of a stream, chunk by chunk and joined; the texts of the model's own messages."""
-    messages: dict[str | None, BaseMessage] = {}
-    pieces: dict[str | None, list[str]] = {}
-    for chunk, _ in chunks:
-        check_message(policy, chunk)
-        if isinstance(chunk, AIMessageChunk):
-            known = messages.get(chunk.id)
-            messages[chunk.id] = check_message(policy, chunk if known is None else known + chunk)
-            pieces.setdefault(chunk.id, []).append(chunk.text)
-    return [check_stream(policy, parts) for parts in pieces.values()]
 
 
 # -- hosted models -----------------------------------------------------------------------------------------------
@@ -152,12 +102,20 @@ async def test_callbacks_see_clean_text_only(policy: Policy) -> None:
     check_everything(policy, seen.seen)
 
 
-def test_text_is_shown_as_soon_as_it_is_certain(policy: Policy) -> None:
-    chunks = list(agent(policy, hosted(size=1)).stream(ASK, stream_mode="messages"))
+@pytest.mark.parametrize("size", [1, 4])
+def test_text_is_shown_with_the_very_piece_that_makes_it_certain(policy: Policy, size: int) -> None:
+    chunks = list(agent(policy, hosted(size=size)).stream(ASK, stream_mode="messages"))
     texts = [chunk.text for chunk, _ in chunks if isinstance(chunk, AIMessageChunk) and chunk.text]
-    # Words go one by one, as a word may begin an address; what cannot passes character by character.
-    assert texts[:6] == ["Write", " ", "to", " ", "[redacted]", ","] or texts[0] == "Write "
-    assert len(texts) > 10
+    said = script()[1].text
+    verifier = Guard(policy).stream_verifier()
+    fed = [verifier.feed(said[start : start + size]) for start in range(0, len(said), size)]
+    assert texts == [piece for piece in [*fed, verifier.finish()] if piece]
+    assert len(texts) >= 10
+    # What cannot begin an address passes at once.
+    certain = Guard(
+        Policy(name="digits", rules=(RegexRule(id="digits", regex=r"\d{3}-\d{3}"),))
+    ).stream_verifier()
+    assert [certain.feed(letter) for letter in "call 3"] == [*"call ", ""]
 
 
 @pytest.mark.parametrize("mode", ["messages", "updates", "values"])
@@ -242,18 +200,6 @@ def test_input_is_checked_where_that_is_asked_for(policy: Policy) -> None:
     assert "jane@example.com" in model.asked[0][0].text
     with pytest.raises(ViolationError, match="input"):
         agent(policy, hosted(), check_input=True, on_violation="block").invoke(question)
-
-
-def test_structured_responses_are_checked(policy: Policy) -> None:
-    class Contact(BaseModel):
-        """How to get in touch."""
-
-        way: str
-
-    call = {"name": "Contact", "args": {"way": "john.doe@example.com"}, "id": "1", "type": "tool_call"}
-    model = ScriptedChatModel(script=[AIMessage("", tool_calls=[call])])
-    made = create_agent(model, middleware=[NCOGuardMiddleware(policy)], response_format=Contact)
-    assert made.invoke(ASK)["structured_response"] == Contact(way="[redacted]")
 
 
 # -- tools -------------------------------------------------------------------------------------------------------
@@ -343,17 +289,6 @@ def test_results_of_tools_can_be_refused_or_left_alone(policy: Policy) -> None:
 
 
 # -- a local model -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def local(loaded: tuple[Any, Any]) -> Callable[..., ChatNCOGuard]:
-    weak = Guard(Policy(name="weak", rules=(StringRule(id="w", strings=("zzz",)),)))
-
-    def build(guard: Any = weak, **options: Any) -> ChatNCOGuard:
-        given = {"max_tokens": 40, "temperature": 0, **options}
-        return ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=guard, **given)
-
-    return build
 
 
 QUESTION = {"messages": [("human", "What is the phone number of Maria Lopez?")]}

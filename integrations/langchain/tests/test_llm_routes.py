@@ -15,7 +15,7 @@ from langchain_core.language_models import FakeListLLM
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable
-from langchain_huggingface import HuggingFacePipeline
+from langchain_huggingface import ChatHuggingFace, HuggingFacePipeline
 
 from langchain_nco_guard import GuardedPipeline
 from langchain_nco_guard._guards import bind_to_model
@@ -91,6 +91,19 @@ def test_the_plain_pipeline_writes_what_is_forbidden(pipe: Any, policy: Policy, 
     bare = HuggingFacePipeline(pipeline=pipe)
     assert not verify(policy, bare.bind(skip_prompt=True).invoke(prompts[0])).ok
     assert not verify(policy, "".join(bare.stream(prompts[0]))).ok
+
+
+async def test_langchains_chat_wrapper_around_it_is_guarded_or_fails(
+    llm: GuardedPipeline, policy: Policy
+) -> None:
+    """`ChatHuggingFace` over a guarded pipeline: what it can do is guarded, what it cannot raises."""
+    chat = ChatHuggingFace(llm=llm)
+    assert chat.invoke(QUESTIONS[0]).text == check_text(policy, chat.invoke(QUESTIONS[0]).text) != ""
+    assert check_stream(policy, [chunk.text for chunk in chat.stream(QUESTIONS[0])])
+    with pytest.raises(NotImplementedError):
+        await chat.ainvoke(QUESTIONS[0])
+    with pytest.raises(UnsupportedError, match="tools"):
+        chat.bind_tools([]).invoke(QUESTIONS[0])
 
 
 def test_the_output_is_without_the_prompt(llm: GuardedPipeline, prompts: list[str]) -> None:

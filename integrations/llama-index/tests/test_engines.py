@@ -13,8 +13,16 @@ from llama_index.core.chat_engine import (
     SimpleChatEngine,
 )
 from llama_index.core.embeddings import MockEmbedding
+from llama_index.core.indices.query.query_transform import HyDEQueryTransform
+from llama_index.core.query_engine import (
+    CitationQueryEngine,
+    SubQuestionQueryEngine,
+    TransformQueryEngine,
+)
+from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.schema import MetadataMode
+from llama_index.core.tools import QueryEngineTool
 from llama_index.llms.nco_guard import NCOGuardLLM, NCOGuardPostprocessor
 
 from nco_guard import Policy
@@ -169,3 +177,54 @@ def test_a_summary_index_works_too(
 ) -> None:
     index = SummaryIndex.from_documents(DOCUMENTS)
     assert keeps([index.as_query_engine(llm=llm, node_postprocessors=[postprocessor]).query(ASK).response])
+
+
+class TwoQuestions(BaseQuestionGenerator):
+    """Asks the same two things whatever is asked: to split a question takes more wit than the shipped model has."""
+
+    def generate(self, tools: Any, query: Any) -> list[SubQuestion]:
+        return [
+            SubQuestion(sub_question=ask, tool_name=tools[0].name) for ask in (ASK, "Which card was used?")
+        ]
+
+    async def agenerate(self, tools: Any, query: Any) -> list[SubQuestion]:
+        return self.generate(tools, query)
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {}
+
+    def _update_prompts(self, prompts: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_an_engine_that_asks_several_questions_keeps_the_policy_in_each_answer(
+    index: VectorStoreIndex,
+    llm: NCOGuardLLM,
+    postprocessor: NCOGuardPostprocessor,
+    keeps: Keeps,
+    use_async: bool,
+) -> None:
+    tool = QueryEngineTool.from_defaults(
+        index.as_query_engine(llm=llm, node_postprocessors=[postprocessor]), name="crm", description="CRM."
+    )
+    engine = SubQuestionQueryEngine.from_defaults(
+        [tool], llm=llm, question_gen=TwoQuestions(), use_async=use_async, verbose=False
+    )
+    answer = engine.query("Tell me all about Maria Lopez and the card.")
+    assert keeps([answer.response])
+    asked = [node.get_content() for node in answer.source_nodes if "Sub question" in node.get_content()]
+    assert len(asked) == 2
+    for node in answer.source_nodes:
+        keeps([node.get_content(MetadataMode.ALL)])
+
+
+def test_citations_and_hypothetical_answers_keep_the_policy(
+    index: VectorStoreIndex, llm: NCOGuardLLM, postprocessor: NCOGuardPostprocessor, keeps: Keeps
+) -> None:
+    cited = CitationQueryEngine.from_args(index, llm=llm, node_postprocessors=[postprocessor]).query(ASK)
+    assert keeps([cited.response])
+    hypothesis = HyDEQueryTransform(llm=llm).run(ASK)
+    assert keeps([hypothesis.embedding_strs[0]])
+    engine = index.as_query_engine(llm=llm, node_postprocessors=[postprocessor])
+    assert keeps([TransformQueryEngine(engine, HyDEQueryTransform(llm=llm)).query(ASK).response])

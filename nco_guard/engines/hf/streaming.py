@@ -24,36 +24,46 @@ from nco_guard.masking import ENDED, VIOLATED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["HoldingStreamer", "TextStream", "check_streamer", "in_pieces"]
+__all__ = ["HoldingStreamer", "ReaderLeft", "TextStream", "check_streamer", "in_pieces"]
 
 
 def in_pieces(generate: Callable[[Callable[[str], None], StoppingCriteria], object]) -> Iterator[str]:
     """What a generation writes, as it writes it; its errors are raised here, at once.
 
-    `generate(write, closed)` runs in a thread of its own, hands each piece of text to `write` and must stop where
-    `closed` is among its criteria: closing the iterator early stops the generation at its next step.
+    `generate(write, left)` runs in a thread of its own, in a copy of the caller's context, hands each piece of text to
+    `write` and must have `left` among its criteria: closing the iterator early stops the generation at its next step.
+    Its result, where that is wanted, it leaves where the caller finds it once the iterator is exhausted.
     """
     pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    closed = _Closed()
+    left = ReaderLeft()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
-        generation = pool.submit(contextvars.copy_context().run, generate, pieces.put, closed)
+        generation = pool.submit(contextvars.copy_context().run, generate, pieces.put, left)
         generation.add_done_callback(lambda _: pieces.put(None))
         try:
             while (piece := pieces.get()) is not None:
                 yield piece
         finally:
-            closed.event.set()
+            left.set()
         generation.result()
 
 
-class _Closed(StoppingCriteria):  # type: ignore[misc]
-    """Stops a generation whose reader has gone."""
+class ReaderLeft(StoppingCriteria):  # type: ignore[misc]
+    """Stops a generation at its next step once its reader has gone; `set` may be called from any thread."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Nobody reads any more."""
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Whether the reader has gone."""
+        return self._event.is_set()
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
+        """int64 [rows, length] -> bool [rows]."""
+        return torch.full((input_ids.shape[0],), self.is_set(), device=input_ids.device)
 
 
 class TextStream(BaseStreamer):  # type: ignore[misc]

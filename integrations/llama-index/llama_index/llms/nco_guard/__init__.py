@@ -5,13 +5,23 @@
 
     llm = NCOGuardLLM("my-model", policy=Policy.from_presets("pii", "ldnoobw"))
 
-`NCOGuardLLM` enforces while the model writes. `NCOGuardPostprocessor` (retrieved text) and `NCOGuardOutputParser`
-(finished output of any LLM) verify and redact; `NCOGuardAuditHandler` records.
+`NCOGuardLLM` enforces while the model writes. `VerifiedLLM` (any other LLM, streams included), `NCOGuardPostprocessor`
+(retrieved text), `verified_tool` (results of tools) and `NCOGuardOutputParser` (finished output) verify and redact;
+`NCOGuardAuditHandler` records.
 """
 
 from llama_index.llms.nco_guard.base import NCOGuardLLM
 from llama_index.llms.nco_guard.instrumentation import NCOGuardAuditHandler
 from llama_index.llms.nco_guard.output_parser import NCOGuardOutputParser
 from llama_index.llms.nco_guard.postprocessor import NCOGuardPostprocessor
+from llama_index.llms.nco_guard.tools import verified_tool
+from llama_index.llms.nco_guard.verified import VerifiedLLM
 
-__all__ = ["NCOGuardAuditHandler", "NCOGuardLLM", "NCOGuardOutputParser", "NCOGuardPostprocessor"]
+__all__ = [
+    "NCOGuardAuditHandler",
+    "NCOGuardLLM",
+    "NCOGuardOutputParser",
+    "NCOGuardPostprocessor",
+    "VerifiedLLM",
+    "verified_tool",
+]

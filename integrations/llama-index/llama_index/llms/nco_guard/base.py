@@ -163,7 +163,7 @@ class NCOGuardLLM(FunctionCallingLLM):
         if module is None or type(llm) is not module.HuggingFaceLLM:
             raise UnsupportedError(
                 f"{type(llm).__name__}: only a HuggingFaceLLM has a local model to guard; give the model of a subclass "
-                f"to NCOGuardLLM itself, and verify what is written elsewhere (NCOGuardOutputParser)"
+                f"to NCOGuardLLM itself, and verify what is written elsewhere (VerifiedLLM)"
             )
         default = module.HuggingFaceLLM._tokenizer_messages_to_prompt
         ours = getattr(llm.messages_to_prompt, "__func__", None) is default  # the template of the tokenizer

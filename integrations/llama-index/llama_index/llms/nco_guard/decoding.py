@@ -7,11 +7,10 @@ raised where its reader waits, and a reader that leaves stops it at its next ste
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
+import contextvars
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from nco_guard import BoundGuard, Guard, Report
 from nco_guard.audit import RunRecorder
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import generate_ids
+from nco_guard.engines.hf.streaming import ReaderLeft, in_pieces
 from nco_guard.errors import GenerationError
 
 __all__ = ["Call", "Reply", "StopAtIds", "Usage"]
@@ -70,48 +70,51 @@ class Call:
     single_call: bool = False
     requires_call: bool = False
     parent_id: str | None = None
-    _left: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self) -> Reply:
         """The whole reply, in this thread."""
-        result = self._generate(None)
+        return self._run(())
+
+    def _run(self, criteria: Iterable[StoppingCriteria]) -> Reply:
+        result = self._generate(None, criteria)
         reader = self._reader()
         reader.feed(result.texts[0], final=True)
         return self._last(reader, "", result)
 
     async def arun(self) -> Reply:
         """The whole reply; the event loop goes on meanwhile, and cancelling stops the generation."""
+        left = ReaderLeft()
+        run = partial(contextvars.copy_context().run, self._run, (left,))
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, self.run)
+            return await asyncio.get_running_loop().run_in_executor(None, run)
         finally:
-            self._left.set()
+            left.set()
 
     def stream(self) -> Iterator[Reply]:
         """The reply as it grows; the last one has an outcome."""
-        pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        results: list[GenerationResult] = []
         reader = self._reader()
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
-            generation = pool.submit(self._generate, pieces.put)
-            generation.add_done_callback(lambda _: pieces.put(None))
-            try:
-                while (piece := pieces.get()) is not None:
-                    yield from self._grown(reader, piece)
-            finally:
-                self._left.set()
-            result = generation.result()
-            yield self._last(reader, reader.feed("", final=True), result)
+
+        def generate(write: Callable[[str], None], left: StoppingCriteria) -> None:
+            results.append(self._generate(write, (left,)))
+
+        for piece in in_pieces(generate):
+            yield from self._grown(reader, piece)
+        yield self._last(reader, reader.feed("", final=True), results[0])
 
     async def astream(self) -> AsyncIterator[Reply]:
         """The same for an event loop."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        left = ReaderLeft()
         reader = self._reader()
 
         def hand_over(piece: str) -> None:
-            if not self._left.is_set():
+            if not left.is_set():
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        generation = loop.run_in_executor(None, self._generate, hand_over)
+        run = partial(contextvars.copy_context().run, self._generate, hand_over, (left,))
+        generation = loop.run_in_executor(None, run)
         generation.add_done_callback(lambda _: pieces.put_nowait(None))
         try:
             while (piece := await pieces.get()) is not None:
@@ -120,7 +123,7 @@ class Call:
             result = generation.result()
             yield self._last(reader, reader.feed("", final=True), result)
         finally:
-            self._left.set()
+            left.set()
             if not generation.done():
                 # Nobody will ask for its result any more.
                 generation.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -155,9 +158,11 @@ class Call:
         usage = Usage(self.inputs["input_ids"].shape[1], len(result.token_ids[0]))
         return Reply(reader.content, delta, reader.calls, result.outcomes[0], usage)
 
-    def _generate(self, on_text: Callable[[str], None] | None) -> GenerationResult:
+    def _generate(
+        self, on_text: Callable[[str], None] | None, criteria: Iterable[StoppingCriteria]
+    ) -> GenerationResult:
         options = {**self.options, **self.inputs}
-        options["stopping_criteria"] = [*(options.get("stopping_criteria") or ()), _ReaderLeft(self._left)]
+        options["stopping_criteria"] = [*(options.get("stopping_criteria") or ()), *criteria]
         if self.stop:
             options["stop_strings"] = list(self.stop)
         guard = _Traced(self.guard, self.parent_id)
@@ -185,16 +190,6 @@ class _Traced:
 
     def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
         return self.guard.recorder(bound, sequences, model_id, parent_id=self.parent_id)
-
-
-class _ReaderLeft(StoppingCriteria):  # type: ignore[misc]
-    """Stops a generation whose reader has gone."""
-
-    def __init__(self, left: threading.Event) -> None:
-        self._left = left
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self._left.is_set(), device=input_ids.device)
 
 
 class StopAtIds(StoppingCriteria):  # type: ignore[misc]

@@ -89,7 +89,7 @@ def _refuse(model: Any) -> None:
     if isinstance(model, LLM):
         raise UnsupportedError(
             f"{type(model).__name__} is an LLM of LlamaIndex: use NCOGuardLLM.from_huggingface_llm for a "
-            f"HuggingFaceLLM; others write their text elsewhere, where it can only be verified"
+            f"HuggingFaceLLM; others write their text elsewhere, where it can only be verified (VerifiedLLM)"
         )
     if not (
         hasattr(model, "generate") and hasattr(model, "get_output_embeddings") and hasattr(model, "config")

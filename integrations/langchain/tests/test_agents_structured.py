@@ -1,0 +1,105 @@
+"""Structured responses of agents, and agents that are tools of agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from checks import check_everything
+from hosts import ASK, CLEAN, SECRETS, hosted, lookup_customer
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from pydantic import BaseModel
+
+from langchain_nco_guard import NCOGuardMiddleware
+from langchain_nco_guard.testing import ScriptedChatModel
+from nco_guard import Policy
+from nco_guard.errors import UnsupportedError, ViolationError
+
+
+def test_structured_responses_are_checked(policy: Policy) -> None:
+    call = {"name": "Contact", "args": {"way": "john.doe@example.com"}, "id": "1", "type": "tool_call"}
+    model = ScriptedChatModel(script=[AIMessage("", tool_calls=[call])])
+    made = create_agent(model, middleware=[NCOGuardMiddleware(policy)], response_format=Contact)
+    assert made.invoke(ASK)["structured_response"] == Contact(way="[redacted]")
+
+
+class Contact(BaseModel):
+    """How to get in touch."""
+
+    way: str
+
+
+PROVIDER = ProviderStrategy(Contact)
+
+
+async def test_structured_responses_by_the_provider_are_checked_too(policy: Policy) -> None:
+    def made(said: str, **options: Any) -> Any:
+        model = ScriptedChatModel(script=[AIMessage(said)])
+        return create_agent(
+            model, middleware=[NCOGuardMiddleware(policy, **options)], response_format=PROVIDER
+        )
+
+    plain, escaped = '{"way": "john.doe@example.com"}', r'{"way": "john\u0040example.com"}'
+    for result in (made(plain).invoke(ASK), await made(plain).ainvoke(ASK)):
+        assert result["structured_response"] == Contact(way="[redacted]")
+        assert result["messages"][-1].text == '{"way": "[redacted]"}'
+    for mode in ("messages", "updates", "values"):
+        check_everything(policy, list(made(plain).stream(ASK, stream_mode=mode)))
+    # What only parsing brings out is in nothing that could be exchanged any more.
+    for said, options in ((escaped, {}), (plain, {"on_violation": "block"})):
+        with pytest.raises(ViolationError, match="model output"):
+            made(said, **options).invoke(ASK)
+        with pytest.raises(ViolationError, match="model output"):
+            await made(said, **options).ainvoke(ASK)
+
+
+def test_structured_responses_of_a_local_model(local: Any, policy: Policy, other_policy: Policy) -> None:
+    question = {"messages": [("human", "How can I reach Daniel Cohen?")]}
+    both = [NCOGuardMiddleware(policy), NCOGuardMiddleware(other_policy)]
+    free = create_agent(local(), response_format=ToolStrategy(Contact)).invoke(question)
+    assert "Daniel" in free["structured_response"].way
+    kept = create_agent(local(), middleware=both, response_format=ToolStrategy(Contact)).invoke(question)
+    assert "Daniel" not in kept["structured_response"].way
+    check_everything(policy, kept["structured_response"])
+    with pytest.raises(UnsupportedError, match="use ToolStrategy"):
+        create_agent(local(), middleware=both, response_format=PROVIDER).invoke(question)
+
+
+# -- agents within agents ----------------------------------------------------------------------------------------
+
+
+def with_a_sub_agent(policy: Policy, *inner: AgentMiddleware[Any, Any, Any]) -> Any:
+    """An agent, one of whose tools is an agent."""
+    sub = create_agent(hosted(), tools=[lookup_customer], middleware=inner)
+
+    @tool
+    def ask_support(question: str) -> str:
+        """Ask another agent."""
+        return str(sub.invoke({"messages": [("human", question)]})["messages"][-1].text)
+
+    call = {"name": "ask_support", "args": {"question": "Maria?"}, "id": "9", "type": "tool_call"}
+    model = ScriptedChatModel(
+        script=[AIMessage("", tool_calls=[call]), AIMessage("They said: 312-555-0155.")]
+    )
+    return create_agent(model, tools=[ask_support], middleware=[NCOGuardMiddleware(policy)])
+
+
+async def test_agents_within_agents(policy: Policy) -> None:
+    """LangGraph streams what runs within a tool, so each agent needs the middleware; the results are clean anyway."""
+    for inner in ([NCOGuardMiddleware(policy)], []):
+        result = with_a_sub_agent(policy, *inner).invoke(ASK)
+        check_everything(policy, result["messages"])
+        assert result["messages"][2].text == CLEAN
+    ours = NCOGuardMiddleware(policy)
+    for mode in ("messages", "updates", "values"):
+        made = with_a_sub_agent(policy, ours)
+        check_everything(policy, list(made.stream(ASK, stream_mode=mode, subgraphs=True)))
+    events = [event async for event in with_a_sub_agent(policy, ours).astream_events(ASK, version="v2")]
+    check_everything(policy, events)
+    assert sum(event["event"] == "on_chat_model_end" for event in events) == 4
+    leaky = list(with_a_sub_agent(policy).stream(ASK, stream_mode="messages", subgraphs=True))
+    assert "".join(chunk.text for _, (chunk, _) in leaky).count(SECRETS[1]) == 1

@@ -1,0 +1,296 @@
+"""`VerifiedLLM`: any other LLM, what it writes verified before anybody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+)
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.instrumentation.span import active_span_id
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.function_calling import FunctionCallingLLM
+from llama_index.core.llms.llm import LLM, ToolSelection
+from llama_index.core.llms.structured_llm import StructuredLLM
+from llama_index.llms.nco_guard.cleaning import ChatFilter, CompletionFilter, ResponseCleaner
+from llama_index.llms.nco_guard.models import Guards, guard_of
+
+from nco_guard import Guard, Policy
+from nco_guard.audit import Sink
+from nco_guard.errors import UnsupportedError
+from nco_guard.redaction import REDACTED, Replacement
+
+if TYPE_CHECKING:
+    from llama_index.core.tools.types import BaseTool
+
+__all__ = ["VerifiedLLM"]
+
+_TAKEN_OVER = (
+    "system_prompt",
+    "messages_to_prompt",
+    "completion_to_prompt",
+    "output_parser",
+    "pydantic_program_mode",
+    "query_wrapper_prompt",
+)
+
+
+class VerifiedLLM(FunctionCallingLLM):
+    """An LLM whose answers are verified after it wrote them: for hosted models, which cannot be guarded.
+
+    Guarantee: no match of a hard rule in any response: not in a completion or message, not at any moment of a stream,
+    not in a tool call's name or arguments, nor in what else the response carries. The model itself may well write it,
+    and whoever hosts it sees it; so do observers of LlamaIndex's instrumentation, to whom the inner LLM reports its own
+    calls.
+
+    Streams are held back exactly as long as a match could still be completed. Tool calls, thoughts and metadata appear
+    with the last chunk. Of the provider's own object (`raw`) only token counts are kept; log probabilities, which
+    repeat the text in pieces, are left out.
+
+    Args:
+        llm: any LLM. Options of a call are its own; `policy=` replaces the policy for that call.
+        policy: a `Policy`, or a `Guard` that is ready (with its own audit sink, so without `audit`).
+        action: "raise" raises `ViolationError`, in a stream where the match is completed; "redact" replaces matches.
+        replacement: what stands where a match was, a text or a function from a rule's id to one.
+        audit: receives a verification event for each text, with LlamaIndex's span id as `parent_id`; never text.
+
+    Rules that continue the prompt are looked for in the answer alone: how the prompt reaches a hosted model is not
+    known. Structured answers that are parsed from text should have rules with `json_escapes`.
+
+    Errors at construction: `UnsupportedError` for what is no LLM, or a structured one (make it from this one by
+    `as_structured_llm`); `PolicyError`, also for a replacement that is itself forbidden. In answers: `ViolationError`,
+    `RedactionError`, and `UnsupportedError` for images, sound, video and documents. When not to use it: where the model
+    can be guarded itself (`NCOGuardLLM`).
+    """
+
+    inner: SerializeAsAny[LLM] = Field(description="The LLM that writes.")
+    action: Literal["raise", "redact"] = Field(description="What is done about a match.")
+    policy_name: str = Field(description="Name of the policy.", frozen=True)
+    policy_digest: str = Field(description="SHA-256 of the policy; part of every cache key.", frozen=True)
+
+    _guards: Guards = PrivateAttr()
+    _replacement: Replacement = PrivateAttr()
+
+    def __init__(
+        self,
+        llm: LLM,
+        *,
+        policy: Policy | Guard,
+        action: Literal["raise", "redact"] = "raise",
+        replacement: Replacement = REDACTED,
+        audit: Sink | None = None,
+    ) -> None:
+        if not isinstance(llm, LLM):
+            raise UnsupportedError(f"llm: an LLM of LlamaIndex is needed, got {type(llm).__name__}")
+        if isinstance(llm, StructuredLLM):
+            raise UnsupportedError(
+                "llm: a structured LLM gives objects; verify the one inside: VerifiedLLM(...).as_structured_llm(...)"
+            )
+        if action not in ("raise", "redact"):
+            raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
+        guard = guard_of(policy, audit)
+        guard.stream_verifier(replacement=replacement)  # a forbidden replacement is refused here
+        # LlamaIndex's callbacks are told what comes out of here, and not what went in.
+        inner = llm.model_copy(update={"callback_manager": CallbackManager([])})
+        fields: dict[str, Any] = {name: getattr(llm, name) for name in _TAKEN_OVER}
+        fields |= {
+            "inner": inner,
+            "action": action,
+            "callback_manager": llm.callback_manager,
+            "policy_name": guard.policy.name,
+            "policy_digest": guard.policy.digest,
+        }
+        super().__init__(**fields)
+        self.inner = inner  # as it is, not as validation copies it
+        self._guards, self._replacement = Guards(guard), replacement
+
+    @classmethod
+    def class_name(cls) -> str:
+        """LlamaIndex's name of this class."""
+        return "VerifiedLLM"
+
+    @property
+    def guard(self) -> Guard:
+        """The guard of calls without a `policy=` of their own."""
+        return self._guards.of(None)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """The inner LLM's; tools are offered only if it is a `FunctionCallingLLM`."""
+        known = self.inner.metadata
+        calls = known.is_function_calling_model and isinstance(self.inner, FunctionCallingLLM)
+        return known.model_copy(update={"is_function_calling_model": calls})
+
+    def to_payload(self) -> dict[str, Any]:
+        """What observers are told about this LLM; the policy's name and digest are part of it."""
+        own = {
+            "class_name": self.class_name(),
+            "policy_name": self.policy_name,
+            "policy_digest": self.policy_digest,
+        }
+        return {**self.inner.to_payload(), **own}
+
+    def with_policy(self, policy: Policy | Guard) -> Self:
+        """The same LLM under another policy, for code that calls it without options (query engines, agents)."""
+        guard = self._guards.of(policy)
+        guard.stream_verifier(replacement=self._replacement)
+        other = self.model_copy(
+            update={"policy_name": guard.policy.name, "policy_digest": guard.policy.digest}
+        )
+        other._guards = Guards(guard)
+        return other
+
+    def _cleaner(self, kwargs: dict[str, Any]) -> ResponseCleaner:
+        """For one call, whose `policy=` is taken out of its options."""
+        guard = self._guards.of(kwargs.pop("policy", None))
+        return ResponseCleaner(guard, self.action, self._replacement, active_span_id.get())
+
+    # -- completions -------------------------------------------------------------------------------------------
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """The inner LLM's completion, verified."""
+        cleaner = self._cleaner(kwargs)
+        return cleaner.completion(self.inner.complete(prompt, formatted=formatted, **kwargs))
+
+    @llm_completion_callback()
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """The same; the event loop goes on meanwhile."""
+        cleaner = self._cleaner(kwargs)
+        return cleaner.completion(await self.inner.acomplete(prompt, formatted=formatted, **kwargs))
+
+    @llm_completion_callback()
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        """The completion as it grows; what was shown is never taken back."""
+        read = CompletionFilter(self._cleaner(kwargs))
+        stream = self.inner.stream_complete(prompt, formatted=formatted, **kwargs)
+
+        def chunks() -> CompletionResponseGen:
+            with closing(stream):
+                for chunk in stream:
+                    yield from read.feed(chunk)
+            yield from read.finish()
+
+        return chunks()
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseAsyncGen:
+        """The same for an event loop."""
+        read = CompletionFilter(self._cleaner(kwargs))
+        stream = await self.inner.astream_complete(prompt, formatted=formatted, **kwargs)
+
+        async def chunks() -> CompletionResponseAsyncGen:
+            async with aclosing(stream):
+                async for chunk in stream:
+                    for ready in read.feed(chunk):
+                        yield ready
+            for ready in read.finish():
+                yield ready
+
+        return chunks()
+
+    # -- chat --------------------------------------------------------------------------------------------------
+
+    @llm_chat_callback()
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The inner LLM's answer, verified."""
+        cleaner = self._cleaner(kwargs)
+        return cleaner.chat(self.inner.chat(messages, **kwargs))
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The same; the event loop goes on meanwhile."""
+        cleaner = self._cleaner(kwargs)
+        return cleaner.chat(await self.inner.achat(messages, **kwargs))
+
+    @llm_chat_callback()
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        """The answer as it grows; its tool calls come with the last chunk."""
+        read = ChatFilter(self._cleaner(kwargs))
+        stream = self.inner.stream_chat(messages, **kwargs)
+
+        def chunks() -> ChatResponseGen:
+            with closing(stream):
+                for chunk in stream:
+                    yield from read.feed(chunk)
+            yield from read.finish()
+
+        return chunks()
+
+    @llm_chat_callback()
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+        """The same for an event loop."""
+        read = ChatFilter(self._cleaner(kwargs))
+        stream = await self.inner.astream_chat(messages, **kwargs)
+
+        async def chunks() -> ChatResponseAsyncGen:
+            async with aclosing(stream):
+                async for chunk in stream:
+                    for ready in read.feed(chunk):
+                        yield ready
+            for ready in read.finish():
+                yield ready
+
+        return chunks()
+
+    # -- tools -------------------------------------------------------------------------------------------------
+
+    def _calling(self) -> FunctionCallingLLM:
+        if not isinstance(self.inner, FunctionCallingLLM):
+            raise UnsupportedError(f"tools: {type(self.inner).__name__} calls no functions; use a ReActAgent")
+        return self.inner
+
+    def _prepare_chat_with_tools(
+        self,
+        tools: Sequence[BaseTool],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        given = {"policy": kwargs.pop("policy")} if "policy" in kwargs else {}
+        prepared: Mapping[str, Any] = self._calling()._prepare_chat_with_tools_compat(
+            tools,
+            user_msg=user_msg,
+            chat_history=chat_history,
+            verbose=verbose,
+            allow_parallel_tool_calls=allow_parallel_tool_calls,
+            tool_required=tool_required,
+            **kwargs,
+        )
+        return {**prepared, **given}
+
+    def _validate_chat_with_tools_response(
+        self,
+        response: ChatResponse,
+        tools: Sequence[BaseTool],
+        allow_parallel_tool_calls: bool = False,
+        **kwargs: Any,
+    ) -> ChatResponse:
+        kwargs.pop("policy", None)
+        return self._calling()._validate_chat_with_tools_response(
+            response, list(tools), allow_parallel_tool_calls=allow_parallel_tool_calls, **kwargs
+        )
+
+    def get_tool_calls_from_response(
+        self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
+    ) -> list[ToolSelection]:
+        """The calls of a verified answer, as the inner LLM reads them."""
+        return self._calling().get_tool_calls_from_response(
+            response, error_on_no_tool_call=error_on_no_tool_call, **kwargs
+        )
