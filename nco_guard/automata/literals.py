@@ -51,7 +51,14 @@ class AhoCorasick(Automaton):
             spaceless=int(self._classes[0x20]),
             state_limit=state_limit,
         )
+        self._invert()
+
+    def _invert(self) -> None:
         self._symbol_of = self._classes.tobytes()
+        byte_of = bytearray(256)
+        for byte, symbol in enumerate(self._symbol_of):
+            byte_of[symbol] = byte
+        self._byte_of = bytes(byte_of)  # of symbols that are in strings, each of which is one byte's
 
     def step(self, state: int, byte: int) -> int:
         """The next state, or `~next` if a match completes with this byte."""
@@ -77,6 +84,48 @@ class AhoCorasick(Automaton):
     def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
         """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more."""
         return self._trie.distances[states]
+
+    def shorter(self, state: int) -> int | None:
+        """The state of the longest proper ending of this one's text; None for a state without text.
+
+        What completes a match from a state completes one from there too, or goes on with the state's whole text
+        (`longer`).
+        """
+        return int(self._trie.fail[state]) if state > SPACELESS else None
+
+    def longer(self, state: int) -> tuple[int, bytes]:
+        """The bytes by which the text of this state goes on in some string; they lead to as many states from the first.
+
+        Where a string ends in one of those (`outputs`), a match completes.
+        """
+        first, symbols = self._trie.children(state)
+        return first, symbols.translate(self._byte_of)
+
+    def longer_many(
+        self, states: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]:
+        """`longer` for an array: all states led to, for each the index of where it comes from, and its byte."""
+        reached, of = self._trie.children_many(states)
+        return reached, of, np.frombuffer(self._byte_of, np.uint8)[self._trie.edges[reached]]
+
+    def ways(self, states: NDArray[np.int32]) -> int:
+        """How many states `longer` leads to from these, and from there by one byte more."""
+        return self._trie.descendants(states)
+
+    @property
+    def last_bytes(self) -> NDArray[np.bool_]:
+        """bool [256]: the bytes in which strings end."""
+        return self._trie.last_symbols[self._classes]
+
+    @property
+    def distance_of_all(self) -> NDArray[np.uint8]:
+        """uint8 [states]: `distances` of every state."""
+        return self._trie.distances
+
+    @property
+    def outputs(self) -> NDArray[np.bool_]:
+        """bool [states]: whether some string ends where a state's text does."""
+        return self._trie.outputs
 
     def patterns_ending(self, state: int) -> list[int]:
         """Indices of the strings that end in this state, longest first."""
@@ -120,5 +169,5 @@ class AhoCorasick(Automaton):
         automaton = cls.__new__(cls)
         automaton._classes = classes
         automaton._trie = trie
-        automaton._symbol_of = classes.tobytes()
+        automaton._invert()
         return automaton

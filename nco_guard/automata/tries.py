@@ -237,6 +237,30 @@ class SymbolTrie:
         found: NDArray[np.int32] = np.where(some & (self.edges[low] == symbols), low, -1)
         return found
 
+    def children(self, node: int) -> tuple[int, bytes]:
+        """The first child of a node, and the symbols that lead to it and to its siblings; at most 256 symbols."""
+        first, last = self._first_view[node], self._first_view[node + 1]
+        return first, self._edge_view[first:last].tobytes()
+
+    def descendants(self, nodes: NDArray[np.int32]) -> int:
+        """How many children and grandchildren the nodes have together."""
+        if len(nodes) == 1:
+            node = int(nodes[0])
+            first, last = self._first_view[node], self._first_view[node + 1]
+            return int(last - first + self._first_view[last] - self._first_view[first])
+        firsts, lasts = self.first_child[nodes], self.first_child[nodes + 1]
+        below = self.first_child[lasts] - self.first_child[firsts]
+        return int((lasts - firsts).sum()) + int(below.sum())
+
+    def children_many(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """All children of the nodes, and for each the index of its parent in `nodes`."""
+        firsts = self.first_child[nodes]
+        counts = self.first_child[nodes + 1] - firsts
+        parents = np.repeat(np.arange(len(nodes)), counts)
+        skipped = np.cumsum(counts) - counts
+        found = np.arange(len(parents)) + (firsts - skipped)[parents]
+        return found.astype(np.int32), parents
+
     # -- what ends where ---------------------------------------------------------------------------------------
 
     def ending(self, node: int) -> list[int]:
@@ -246,6 +270,13 @@ class SymbolTrie:
             low, high = np.searchsorted(self._end_nodes, [node, node + 1])
             found.extend(self._end_indices[low:high].tolist())
             node = int(self.fail[node])
+        return found
+
+    @property
+    def last_symbols(self) -> NDArray[np.bool_]:
+        """bool [symbol_count]: the symbols in which sequences end."""
+        found = np.zeros(self.symbol_count, np.bool_)
+        found[self.edges[self._end_nodes]] = True
         return found
 
     @property

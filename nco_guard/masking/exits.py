@@ -67,6 +67,12 @@ class ExitPaths:
         """The paths that take at most so many tokens, as bits."""
         return sum(1 << n for n, needed in enumerate(self.tokens.tolist()) if needed <= tokens)
 
+    def reach(self, last: NDArray[np.bool_]) -> int:
+        """How many bytes of a path, at most, can complete a match that ends in one of some bytes, bool [256]."""
+        return max(
+            (n for n, (_, symbols) in enumerate(self._levels, start=1) if last[symbols].any()), default=0
+        )
+
     def open_from(self, automaton: Automaton, states: NDArray[np.int32]) -> Bits:
         """For each state, the paths that lead the automaton to an allowed end. Cost: a few array passes."""
         reached = states[:, None]

@@ -40,6 +40,8 @@ _EXPLORED_STATES = 48
 
 # States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
 _EXPANSION_LIMIT = 4000
+# Combinations of barred ways out that are kept.
+_KEPT_DOUBTS = 1024
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
@@ -94,6 +96,7 @@ class HardConstraints:
         # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
         self._needed_by: dict[int, int] = {}
+        self._doubtful: dict[tuple[int, ...], tuple[Ids, list[Ids]]] = {}
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
         self._expansions: dict[States, Rows] = {}
@@ -144,7 +147,7 @@ class HardConstraints:
         views = self._views(states)
         completing = self._completing(states, views)
         parts = [completing]
-        doubtful = self._without_proof(views, self._pending(views, completing), tokens_left)
+        doubtful = minus(self._without_proof(views, tokens_left), completing, self._width)
         if len(doubtful):
             late = doubtful[~self._can_end(self._next_rows(states, doubtful), tokens_left)]
             if len(late):
@@ -155,15 +158,31 @@ class HardConstraints:
             parts.append(self._silent)
         return union(parts, self._width) if len(parts) > 1 else completing
 
-    def _pending(self, views: list[StateView], completing: Ids) -> Ids:
-        """The tokens with which no match completes, and after which some constraint does not let the text end."""
+    def _pending(self, views: list[StateView]) -> Ids:
+        """The tokens after which some constraint does not let the text end; also such as complete a match."""
         parts = [v.pending for v in views if len(v.pending)]
         if not parts:
             return NO_IDS
-        return minus(parts[0] if len(parts) == 1 else union(parts, self._width), completing, self._width)
+        return parts[0] if len(parts) == 1 else union(parts, self._width)
 
-    def _without_proof(self, views: list[StateView], pending: Ids, tokens_left: int) -> Ids:
-        """Those of the tokens after which each way out of at most `tokens_left` tokens is barred by some constraint."""
+    def _without_proof(self, views: list[StateView], tokens_left: int) -> Ids:
+        """The pending tokens after which each way out of at most `tokens_left` tokens is barred by some constraint.
+
+        Also such as complete a match. Kept for each combination of what the constraints bar: that is nearly always what
+        they bar at the root, however many states there are.
+        """
+        shown = [v.unusual for v in views]
+        key = (tokens_left, *map(id, shown))
+        kept = self._doubtful.get(key)
+        if kept is None:
+            if len(self._doubtful) >= _KEPT_DOUBTS:
+                self._doubtful.clear()
+            # Arrays are told by identity, so they must stay.
+            kept = self._doubtful[key] = (self._find_without_proof(views, tokens_left), shown)
+        return kept[0]
+
+    def _find_without_proof(self, views: list[StateView], tokens_left: int) -> Ids:
+        pending = self._pending(views)
         if not len(pending):
             return NO_IDS
         total = np.zeros(len(pending), np.int64)
@@ -288,7 +307,7 @@ class HardConstraints:
         """The distinct rows of states, none of which may end, that allowed tokens lead to; or `_STRAIGHT`."""
         views = self._views(states)
         completing = self._completing(states, views)
-        pending = self._pending(views, completing)
+        pending = minus(self._pending(views), completing, self._width)
         if np.count_nonzero(self._with_text[completing]) + len(pending) < self._text_count:
             return _STRAIGHT
         self._expanded += 1
@@ -309,5 +328,5 @@ class HardConstraints:
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
-        entries = len(self._exits) + len(self._searched) + len(self._expansions)
+        entries = len(self._exits) + len(self._searched) + len(self._expansions) + len(self._doubtful)
         return self._scratch.nbytes + self._expansion_bytes + entries * (120 + 4 * len(self.tables))
