@@ -16,12 +16,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata import AhoCorasick
 from nco_guard.compiler import Constraint
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
 from nco_guard.masking.quotients import Quotients
+from nco_guard.masking.strings import StringTable
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.store import Store
 from nco_guard.tokens import PrefixTree, Vocabulary
@@ -110,7 +112,8 @@ class JointTables:
             if table is None:
                 classes = partitions.get(id(constraint))
                 tree = self._tree if classes is None else self._quotients.of(classes)
-                table = ConstraintTable(
+                kind = StringTable if isinstance(constraint.automaton, AhoCorasick) else ConstraintTable
+                table = kind(
                     constraint, tree, vocabulary, self._paths, self._quotients.scratch(tree), self._store
                 )
             found.append(table)

@@ -24,11 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import AhoCorasick
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import ENDING_NOW, ExitPaths, OpenPaths
-from nco_guard.masking.extensions import added, prepare
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
@@ -86,11 +84,6 @@ class ConstraintTable:
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
         self.view_bytes = 0
-        # Lists of strings: how far the ways out after a token matter.
-        self._reach = 0
-        if isinstance(self.automaton, AhoCorasick):
-            self._reach = paths.reach(self.automaton.last_bytes) if constraint.hard else 0
-            prepare(tree)
         # Soft constraints go on after a match: whether one has completed is kept apart from the state.
         self._node_completed: NDArray[np.bool_] = np.zeros(0 if constraint.hard else len(tree), bool)
         self._seen = seen
@@ -232,8 +225,6 @@ class ConstraintTable:
     def _find(self, state: int) -> StateView:
         if state == self.root:
             return self._root_view
-        if isinstance(self.automaton, AhoCorasick) and self.automaton.shorter(state) is not None:
-            return self._find_from_shorter(self.automaton, state)
         if not self.constraint.hard:
             return StateView(self._walk_soft(state), NO_IDS, _NO_BITS, NO_IDS, True)
         matched, changed, states = self._walk(state)
@@ -257,34 +248,6 @@ class ConstraintTable:
         nodes = np.concatenate([self._unusual_nodes[inherited], nodes[some]])
         bits = np.concatenate([self._barred_bits[inherited], barred[some]])
         return self._view(state, completing, nodes, bits)
-
-    def _find_from_shorter(self, strings: AhoCorasick, state: int) -> StateView:
-        """What the state that remembers less means for every token, and what this one adds; see `extensions`."""
-        chain = [state]
-        while chain[-1] not in self._views and chain[-1] != self.root:
-            chain.append(strings.shorter(chain[-1]) or self.root)
-        view = self.view(chain.pop())
-        while len(chain) > 1:
-            longer = chain.pop()
-            view = self._keep(longer, self._with_added(strings, longer, view), view)
-        return self._with_added(strings, state, view)
-
-    def _with_added(self, strings: AhoCorasick, state: int, shorter: StateView) -> StateView:
-        tree, hard = self._tree, self.constraint.hard
-        completed, nodes, states = added(strings, tree, state, self._reach)
-        completing, unusual, barred = shorter.completing, shorter.unusual, shorter.barred
-        if len(completed):
-            completing = union([completing, tree.tokens_below(completed)], self._width)
-        if hard and len(nodes):
-            own = self._paths.every & ~self.open_paths.of(states)
-            tokens, at = tree.tokens_at(nodes)
-            some = own[at] != self.usual
-            inherited = ~np.isin(unusual, tokens)
-            if some.any() or not inherited.all():
-                unusual = np.concatenate([unusual[inherited], tokens[some]])
-                barred = np.concatenate([barred[inherited], own[at][some]])
-        # Such an automaton lets the text end anywhere, so nothing is pending.
-        return StateView(completing, unusual, barred, shorter.pending, True)
 
     def _walk(self, state: int) -> tuple[Ids, Ids, NDArray[np.int32]]:
         """The nodes at which a match completes that does not at the root; those in another state, and which states.

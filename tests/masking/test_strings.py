@@ -9,7 +9,7 @@ import pytest
 
 from nco_guard.automata import AhoCorasick
 from nco_guard.compiler import compile_policy
-from nco_guard.masking import JointTables, extensions, tables
+from nco_guard.masking import JointTables, strings, tables
 from nco_guard.masking.bruteforce import feed
 from nco_guard.policy import Policy, StringRule
 from nco_guard.testing import toy_vocabulary
@@ -21,15 +21,15 @@ def _table(rng: random.Random, alphabet: str, *, hard: bool, longest: int) -> ta
     def texts(count: int, most: int) -> set[str]:
         return {"".join(rng.choices(alphabet, k=rng.randint(1, most))) for _ in range(count)}
 
-    strings = tuple(sorted(texts(rng.randint(1, 30), longest)))
-    rule = StringRule(id="s", strings=strings, penalty=float("inf") if hard else 1.5)
+    listed = tuple(sorted(texts(rng.randint(1, 30), longest)))
+    rule = StringRule(id="s", strings=listed, penalty=float("inf") if hard else 1.5)
     vocabulary = toy_vocabulary(
         sorted(texts(rng.randint(1, 60), 6)), strips_first_space=rng.random() < 0.3, padding=1
     )
     constraint = compile_policy(Policy(name="p", rules=(rule,))).constraints()[1]
     assert isinstance(constraint.automaton, AhoCorasick)
     if rng.random() < 0.5:  # as in a list of a million strings, where few nodes have rows
-        object.__setattr__(constraint, "automaton", _with_few_rows([s.encode() for s in strings], 3))
+        object.__setattr__(constraint, "automaton", _with_few_rows([s.encode() for s in listed], 3))
     joint = JointTables(
         [*compile_policy(Policy(name="p", rules=(rule,))).constraints()[:1], constraint],
         vocabulary,
@@ -43,7 +43,7 @@ def _table(rng: random.Random, alphabet: str, *, hard: bool, longest: int) -> ta
 def test_views_of_all_states_are_those_of_the_definition(
     few: int, hard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extensions, "_FEW", few)
+    monkeypatch.setattr(strings, "_FEW", few)
     rng = random.Random(few)
     added = 0
     for _ in range(25):
