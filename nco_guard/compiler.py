@@ -314,7 +314,7 @@ class CompiledPolicy:
 
         Rules that are in both policies are not compiled again. Nor are groups of strings that are all still there; new
         strings, also those at the end of a rule's list, come in groups of their own, and small groups are joined, so
-        that there are never more than some log2(strings / 1024). Removing a string rebuilds its group.
+        that there are never more than some log2(strings / 128). Removing a string rebuilds its group.
 
         Cost: comparing the rules, and building the automata for new strings, lazily. Errors: as `compile_policy`.
         """

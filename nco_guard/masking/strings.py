@@ -65,15 +65,17 @@ class StringTable(ConstraintTable):
         """All strings, from any place within the tokens. `spaceless`: but for a space with which a token begins."""
         tree, strings = self._tree, self._strings
         first, letters = strings.longer(self.root)
-        reached = np.zeros(256, np.int32)
-        reached[np.frombuffer(letters, np.uint8)] = np.arange(first, first + len(letters))
-        states = reached[tree.byte]
-        states[0] = 0
+        begins, reached = np.zeros(256, bool), np.zeros(256, np.int32)
+        begins[np.frombuffer(letters, np.uint8)] = True
+        reached[begins] = np.arange(first, first + len(letters))
+        found = begins[tree.byte]
+        found[0] = False
         if spaceless:
-            states[1 : 1 + tree.child_count[0]][tree.byte[1 : 1 + tree.child_count[0]] == 0x20] = 0
-        nodes = np.flatnonzero(states)
+            tops = slice(1, 1 + int(tree.child_count[0]))
+            found[tops] &= tree.byte[tops] != 0x20
+        nodes = np.flatnonzero(found)
         walk = _Walk(strings, tree, self._reach)
-        walk.go_on(*walk.sort_out(nodes, states[nodes]))
+        walk.go_on(*walk.sort_out(nodes, reached[tree.byte[nodes]]))
         return walk.outermost()
 
     def _find(self, state: int) -> StateView:
