@@ -277,6 +277,8 @@ class CompiledRule:
         return StringList(rule.id, kind, rule.strings) if self._folds_evenly(rule.strings, kind) else None
 
     def _folds_evenly(self, strings: tuple[str, ...], kind: StringKind) -> bool:
+        if not (kind.caseless or kind.whole_word):
+            return True
         kept = self.store.load("rule", self.key) if self.store is not None else None
         if kept is not None:
             return bool(kept["even"][0])

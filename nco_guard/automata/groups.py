@@ -98,7 +98,7 @@ class StringGroup:
                 return FoldedAhoCorasick(
                     strings, caseless=kind.caseless, whole_word=kind.whole_word, names_hits=self.names_hits
                 )
-            return AhoCorasick([s.encode() for s in strings])
+            return AhoCorasick.of_texts(strings)
         except StateLimitError as error:
             raise StateLimitError(error.message, rule_id=", ".join(self.rule_ids[:3])) from None
 
