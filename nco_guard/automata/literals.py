@@ -124,6 +124,10 @@ class AhoCorasick(Automaton):
         reached, of = self._trie.children_many(states)
         return reached, of, np.frombuffer(self._byte_of, np.uint8)[self._trie.edges[reached]]
 
+    def longer_by(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """The state to which the text of each leads by one of these bytes (`longer`), -1 where there is none."""
+        return self._trie.child_many(states, self._classes[symbols])
+
     def ways(self, states: NDArray[np.int32]) -> int:
         """How many states `longer` leads to from these, and from there by one byte more."""
         return self._trie.descendants(states)

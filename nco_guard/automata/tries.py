@@ -266,6 +266,16 @@ class SymbolTrie:
         found = np.arange(len(parents)) + (firsts - skipped)[parents]
         return found.astype(np.int32), parents
 
+    def child_many(self, nodes: NDArray[np.int32], symbols: Symbols) -> NDArray[np.int32]:
+        """The child of each node by a symbol, -1 where there is none."""
+        if self._row_count < self.node_count:
+            return self._children(nodes, symbols)
+        reached: NDArray[np.int32] = self._rows[nodes.astype(np.int64) * self.symbol_count + symbols]
+        np.bitwise_xor(reached, reached >> 31, out=reached)
+        below = (reached >= self.first_child[nodes]) & (reached < self.first_child[nodes + 1])
+        reached[~below] = -1
+        return reached
+
     # -- what ends where ---------------------------------------------------------------------------------------
 
     def ending(self, node: int) -> list[int]:

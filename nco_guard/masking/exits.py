@@ -110,8 +110,8 @@ class OpenPaths:
             ways = np.full(len(states), self._paths.every, np.int64)
             near = np.flatnonzero(distances <= self._paths.longest)
             if len(near):
-                distinct, places = np.unique(states[near], return_inverse=True)
-                ways[near] = self._paths.open_from(self._automaton, distinct)[places.ravel()]
+                distinct, places = _numbered(states[near], self._automaton.state_count)
+                ways[near] = self._paths.open_from(self._automaton, distinct)[places]
             return ways
         if len(self._known) < self._automaton.state_count:
             grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)
@@ -136,3 +136,15 @@ class OpenPaths:
     def nbytes(self) -> int:
         """Bytes held."""
         return self._known.nbytes
+
+
+def _numbered(states: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The distinct ones of some states, all below `count`, and for each state its place among them."""
+    if count > 8 * len(states):
+        distinct, places = np.unique(states, return_inverse=True)
+        return distinct, places.ravel().astype(np.int32)
+    place: NDArray[np.int32] = np.zeros(count, np.int32)
+    place[states] = 1
+    distinct = np.flatnonzero(place).astype(np.int32)
+    place[distinct] = np.arange(len(distinct), dtype=np.int32)
+    return distinct, place[states]

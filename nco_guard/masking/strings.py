@@ -48,15 +48,33 @@ class StringTable(ConstraintTable):
     def _run_root(self) -> None:
         self._node_completed = np.zeros(0, bool)
         walk = self._walk_root(spaceless=False)
-        self._tops, nodes, states = walk.completed, walk.near, walk.states
         root = np.array([self.root], np.int32)
         self.usual = int(self._barred(root)[0]) if self.constraint.hard else 0
-        barred = self._barred(states)
-        some = barred != self.usual
-        self._unusual_nodes, self._barred_bits = nodes[some], barred[some]
-        completing = union([self._tree.tokens_below(self._tops)], self._width)
+        self._unusual_nodes, self._barred_bits = self._unusual(walk)
+        completing = self._completing(walk.completed)
         self._root_view = self._view(self.root, completing, self._unusual_nodes, self._barred_bits)
         _ = self._tree.edges  # so that no step has to
+
+    def _completing(self, nodes: Ids) -> Ids:
+        """The tokens that begin with the bytes of one of the nodes, some of which may be below others."""
+        tree = self._tree
+        low, high = tree.low[nodes], tree.high[nodes]
+        if int(high.sum(dtype=np.int64) - low.sum(dtype=np.int64)) < len(tree.order):
+            return union([tree.tokens_below(nodes)], self._width)
+        size = len(tree.order) + 1
+        begun = np.cumsum(np.bincount(low, minlength=size) - np.bincount(high, minlength=size))
+        return union([tree.order[begun[:-1] > 0]], self._width)
+
+    def _unusual(self, walk: _Walk) -> tuple[Ids, NDArray[np.int64]]:
+        """The nodes after which more is barred than after any text, and what is; the walk began in several places."""
+        barred = self._barred(walk.states)
+        some = np.flatnonzero(barred != self.usual)
+        # Of several states at one node the one that remembers most bars what all of them do: it has the highest number.
+        some = some[np.lexsort((-walk.states[some], walk.near[some]))]
+        nodes = walk.near[some]
+        first = np.ones(len(some), bool)
+        first[1:] = nodes[1:] != nodes[:-1]
+        return nodes[first], barred[some[first]]
 
     def _barred(self, states: States) -> NDArray[np.int64]:
         return self._paths.every & ~self.open_paths.of(states)
@@ -76,7 +94,7 @@ class StringTable(ConstraintTable):
         nodes = np.flatnonzero(found)
         walk = _Walk(strings, tree, self._reach)
         walk.go_on(*walk.sort_out(nodes, reached[tree.byte[nodes]]))
-        return walk.outermost()
+        return walk
 
     def _find(self, state: int) -> StateView:
         if state == self.root:
@@ -96,10 +114,7 @@ class StringTable(ConstraintTable):
 
     def _find_spaceless(self, state: int) -> StateView:
         walk = self._walk_root(spaceless=True)
-        barred = self._barred(walk.states)
-        some = barred != self.usual
-        completing = union([self._tree.tokens_below(walk.completed)], self._width)
-        return self._view(state, completing, walk.near[some], barred[some])
+        return self._view(state, self._completing(walk.completed), *self._unusual(walk))
 
     def _with_added(self, state: int, shorter: StateView) -> StateView:
         tree = self._tree
@@ -136,10 +151,16 @@ class _Walk:
     def go_on(self, nodes: Ids, states: States) -> None:
         """From there by all that strings and tokens have in common, but not the first of them themselves."""
         strings, tree = self._strings, self._tree
-        while len(nodes) and strings.ways(states) > _FEW:
-            reached, of, letters = strings.longer_many(states)
-            below = tree.child_many(nodes[of], letters)
-            there = np.flatnonzero(below >= 0)
+        while len(nodes) and (ways := strings.ways(states)) > _FEW:
+            # From the side that has fewer ways to go on.
+            if int(tree.child_count[nodes].sum()) < ways:
+                below, of = tree.children(nodes)
+                reached = strings.longer_by(states[of], tree.byte[below])
+                there = np.flatnonzero(reached >= 0)
+            else:
+                reached, of, letters = strings.longer_many(states)
+                below = tree.child_many(nodes[of], letters)
+                there = np.flatnonzero(below >= 0)
             nodes, states = self.sort_out(below[there], reached[there])
         if len(nodes):
             self._one_by_one(list(zip(nodes.tolist(), states.tolist(), strict=True)))
@@ -195,22 +216,3 @@ class _Walk:
             self.completed = np.concatenate([self.completed, np.array(completed, np.int64)])
         if near:
             self._note(np.array(near, np.int64), np.array(states, np.int32))
-
-    def outermost(self) -> _Walk:
-        """For walks that began in several places: each node once, in the state that remembers most."""
-        tree, nodes = self._tree, np.unique(self.completed)
-        if len(nodes):
-            # Those of which none is above: what is below has a part of the tokens, or as many and a higher number.
-            low, high = tree.low[nodes], tree.high[nodes]
-            order = np.lexsort((nodes, -high, low))
-            beyond = np.maximum.accumulate(high[order])
-            first = np.append(True, high[order][1:] > beyond[:-1])
-            nodes = np.sort(nodes[order][first])
-        self.completed = nodes
-        if len(self.near):
-            # Deeper states have higher numbers.
-            order = np.lexsort((-self.states, self.near))
-            near = self.near[order]
-            first = np.append(True, near[1:] != near[:-1])
-            self.near, self.states = near[first], self.states[order][first]
-        return self
