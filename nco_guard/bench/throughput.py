@@ -2,8 +2,9 @@
 
 Every round runs every method once, another one first each time, and the unguarded model right before or right after
 each, in turns; a method's figure is its tokens per second over those of the unguarded run beside it. Other work on the
-machine disturbs both alike, and drift cancels over an even number of rounds. Ours takes part in four times as many rounds
-as the others. All generate the same number of tokens (end-of-sequence is kept from coming), fewer in large batches.
+machine disturbs both alike, and drift cancels over an even number of rounds. Ours takes part in four times as many
+rounds as the others. All generate the same number of tokens (end-of-sequence is kept from coming), fewer in large
+batches.
 Ours is `Guard.generate` as users call it: processor, settling and the final verification included. The peers' matchers,
 one per sequence, are made before each generation begins and are not counted.
 """
