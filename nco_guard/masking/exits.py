@@ -14,13 +14,9 @@ from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["ENDING_NOW", "ExitPaths", "OpenPaths"]
+__all__ = ["Bits", "ExitPaths", "OpenPaths"]
 
 Bits = NDArray[np.int64]
-
-ENDING_NOW = 1  # the bit of the empty path: the text may end where it is
-
-_UNKNOWN = -1
 
 
 class ExitPaths:
@@ -67,12 +63,6 @@ class ExitPaths:
         """The paths that take at most so many tokens, as bits."""
         return sum(1 << n for n, needed in enumerate(self.tokens.tolist()) if needed <= tokens)
 
-    def reach(self, last: NDArray[np.bool_]) -> int:
-        """How many bytes of a path, at most, can complete a match that ends in one of some bytes, bool [256]."""
-        return max(
-            (n for n, (_, symbols) in enumerate(self._levels, start=1) if last[symbols].any()), default=0
-        )
-
     def open_from(self, automaton: Automaton, states: NDArray[np.int32]) -> Bits:
         """For each state, the paths that lead the automaton to an allowed end. Cost: a few array passes."""
         reached = states[:, None]
@@ -100,51 +90,24 @@ class OpenPaths:
     def __init__(self, paths: ExitPaths, automaton: Automaton) -> None:
         self._paths = paths
         self._automaton = automaton
-        self._known: Bits = np.zeros(0, np.int64)
+        self._known: dict[int, int] = {}
 
     def of(self, states: NDArray[np.int32]) -> Bits:
         """For each state, the paths that lead to an allowed end, as bits."""
-        distances = self._automaton.distances(states)
-        if distances is not None:
-            # Nothing to keep: nearly all states are too far from a match for any path to complete one.
-            ways = np.full(len(states), self._paths.every, np.int64)
-            near = np.flatnonzero(distances <= self._paths.longest)
-            if len(near):
-                distinct, places = _numbered(states[near], self._automaton.state_count)
-                ways[near] = self._paths.open_from(self._automaton, distinct)[places]
+        ways = np.full(len(states), self._paths.every, np.int64)
+        near = np.flatnonzero(self._automaton.distances(states) <= self._paths.longest)
+        if not len(near):
             return ways
-        if len(self._known) < self._automaton.state_count:
-            grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)
-            grown[: len(self._known)] = self._known
-            self._known = grown
-        found = self._known[states]
-        if (found < 0).any():
-            fresh = np.array(sorted(set(states[found < 0].tolist())), np.int32)
-            self._known[fresh] = self._paths.open_from(self._automaton, fresh)
-            found = self._known[states]
-        return found
-
-    def found(self) -> Bits:
-        """What is known, by state, for a store."""
-        return self._known[: self._automaton.state_count]
-
-    def recall(self, known: Bits) -> None:
-        """Take up what `found` gave for an automaton with the same states."""
-        self._known = known.copy()
+        distinct, places = np.unique(states[near], return_inverse=True)
+        known = self._known
+        fresh = [state for state in distinct.tolist() if state not in known]
+        if fresh:
+            found = self._paths.open_from(self._automaton, np.array(fresh, np.int32))
+            known.update(zip(fresh, found.tolist(), strict=True))
+        ways[near] = np.array([known[state] for state in distinct.tolist()], np.int64)[places.ravel()]
+        return ways
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
-        return self._known.nbytes
-
-
-def _numbered(states: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The distinct ones of some states, all below `count`, and for each state its place among them."""
-    if count > 8 * len(states):
-        distinct, places = np.unique(states, return_inverse=True)
-        return distinct, places.ravel().astype(np.int32)
-    place: NDArray[np.int32] = np.zeros(count, np.int32)
-    place[states] = 1
-    distinct = np.flatnonzero(place).astype(np.int32)
-    place[distinct] = np.arange(len(distinct), dtype=np.int32)
-    return distinct, place[states]
+        """Bytes held (estimated)."""
+        return 150 * len(self._known)

@@ -13,18 +13,18 @@ Only tokens without such a proof are followed further, in the end by a search ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import Automaton
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.tables import ConstraintTable, StateView
+from nco_guard.masking.watched import WatchedTokens, WaysOut
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["HardConstraints"]
@@ -40,8 +40,6 @@ _EXPLORED_STATES = 48
 
 # States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
 _EXPANSION_LIMIT = 4000
-# Combinations of barred ways out that are kept.
-_KEPT_DOUBTS = 1024
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
@@ -52,15 +50,6 @@ def _distinct(rows: Rows) -> Rows:
     return np.frombuffer(b"".join(distinct), np.int32).reshape(len(distinct), -1).copy()
 
 
-def _fed(automaton: Automaton, state: int, data: Iterable[int]) -> int:
-    """The state after the bytes; negative if a match completes on the way."""
-    for byte in data:
-        state = automaton.step(state, byte)
-        if state < 0:
-            break
-    return state
-
-
 class HardConstraints:
     """All hard constraints over one vocabulary. States are tuples, one entry per constraint, in the order of `tables`.
 
@@ -68,9 +57,14 @@ class HardConstraints:
     """
 
     def __init__(
-        self, tables: Sequence[ConstraintTable], vocabulary: Vocabulary, tree: PrefixTree, paths: ExitPaths
+        self,
+        tables: Sequence[ConstraintTable],
+        vocabulary: Vocabulary,
+        tree: PrefixTree,
+        paths: ExitPaths,
+        like: HardConstraints | None = None,
     ) -> None:
-        """`tree` holds the tokens that add text and do not end it."""
+        """`tree` holds the tokens that add text and do not end it. `like`: others, over the same vocabulary."""
         self.tables = tuple(tables)
         self._automata = [table.automaton for table in tables]
         self._vocabulary = vocabulary
@@ -90,18 +84,28 @@ class HardConstraints:
         silent = ~self._with_text
         silent[list(vocabulary.eos_ids)] = False
         self._silent: Ids = np.flatnonzero(silent)
-        self._scratch: NDArray[np.int64] = np.zeros(self._width, np.int64)  # all 0 between calls
         self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
         # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
         self._needed_by: dict[int, int] = {}
-        self._doubtful: dict[tuple[int, ...], tuple[Ids, list[Ids]]] = {}
         self._exits: dict[bytes, int] = {}
         self._searched: dict[tuple[bytes, int], bool] = {}
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
         self._expanded = 0
+
+        pending = [table.view(table.root).pending for table in tables]
+        ids = union([part for part in pending if len(part)], self._width)
+        earlier = None if like is None else like._watched
+        self._watched: WatchedTokens = (
+            earlier.kept_for(tables)
+            if earlier is not None and np.array_equal(earlier.ids, ids)
+            else WatchedTokens(ids, vocabulary.tokens, paths)
+        )
+        self._ways_out = WaysOut(self._watched, tables)
+        self._further_sets: dict[bytes, WaysOut] = {}
+        self._further_of: dict[tuple[int, int], WaysOut | None] = {}
 
     # -- each constraint by itself -----------------------------------------------------------------------------
 
@@ -147,7 +151,8 @@ class HardConstraints:
         views = self._views(states)
         completing = self._completing(states, views)
         parts = [completing]
-        doubtful = minus(self._without_proof(views, tokens_left), completing, self._width)
+        doubtful = self._without_proof(states, views, self._ways_within[tokens_left])
+        doubtful = minus(doubtful, completing, self._width)
         if len(doubtful):
             late = doubtful[~self._can_end(self._next_rows(states, doubtful), tokens_left)]
             if len(late):
@@ -158,49 +163,37 @@ class HardConstraints:
             parts.append(self._silent)
         return union(parts, self._width) if len(parts) > 1 else completing
 
-    def _pending(self, views: list[StateView]) -> Ids:
-        """The tokens after which some constraint does not let the text end; also such as complete a match."""
+    def _pending(self, views: list[StateView], completing: Ids) -> Ids:
+        """The tokens with which no match completes, and after which some constraint does not let the text end."""
         parts = [v.pending for v in views if len(v.pending)]
         if not parts:
             return NO_IDS
-        return parts[0] if len(parts) == 1 else union(parts, self._width)
+        return minus(parts[0] if len(parts) == 1 else union(parts, self._width), completing, self._width)
 
-    def _without_proof(self, views: list[StateView], tokens_left: int) -> Ids:
-        """The pending tokens after which each way out of at most `tokens_left` tokens is barred by some constraint.
+    def _without_proof(self, states: States, views: list[StateView], ways: int) -> Ids:
+        """The tokens after which the text may not end, and none of these ways out was found to be open to all."""
+        parts = [self._ways_out.without(states, ways)]
+        for i, view in enumerate(views):
+            further = self._further(i, states[i], view)
+            if further is not None:
+                parts.append(further.without(states, ways))
+        found = [part for part in parts if len(part)]
+        return union(found, self._width) if found else NO_IDS
 
-        Also such as complete a match. Kept for each combination of what the constraints bar: that is nearly always what
-        they bar at the root, however many states there are.
-        """
-        shown = [v.unusual for v in views]
-        key = (tokens_left, *map(id, shown))
-        kept = self._doubtful.get(key)
-        if kept is None:
-            if len(self._doubtful) >= _KEPT_DOUBTS:
-                self._doubtful.clear()
-            # Arrays are told by identity, so they must stay.
-            kept = self._doubtful[key] = (self._find_without_proof(views, tokens_left), shown)
-        return kept[0]
-
-    def _find_without_proof(self, views: list[StateView], tokens_left: int) -> Ids:
-        pending = self._pending(views)
-        if not len(pending):
-            return NO_IDS
-        total = np.zeros(len(pending), np.int64)
-        scratch = self._scratch
-        for table, view in zip(self.tables, views, strict=True):
-            if table.usual:
-                scratch[view.unusual] = view.barred ^ table.usual
-                total |= scratch[pending] ^ table.usual
-                scratch[view.unusual] = 0
-        plain = [v for t, v in zip(self.tables, views, strict=True) if not t.usual and len(v.unusual)]
-        for view in plain:
-            scratch[view.unusual] |= view.barred
-        total |= scratch[pending]
-        for view in plain:
-            scratch[view.unusual] = 0
-        ways = self._ways_within[tokens_left]
-        doubtful: Ids = pending[total & ways == ways]
-        return doubtful
+    def _further(self, index: int, state: int, view: StateView) -> WaysOut | None:
+        """The ways out after tokens that are pending in this state of a constraint, and in no start state."""
+        table = self.tables[index]
+        if state == table.root or not len(view.pending):
+            return None
+        key = (index, state)
+        if key not in self._further_of:
+            ids = minus(view.pending, self._watched.ids, self._width)
+            place = ids.tobytes()
+            if len(ids) and place not in self._further_sets:
+                watched = WatchedTokens(ids, self._vocabulary.tokens, self._paths)
+                self._further_sets[place] = WaysOut(watched, self.tables)
+            self._further_of[key] = self._further_sets[place] if len(ids) else None
+        return self._further_of[key]
 
     def _can_end(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row of states: whether the text can be brought to an allowed end by at most so many tokens.
@@ -229,7 +222,7 @@ class HardConstraints:
             automaton, level, known = self._automata[self._utf8], {state}, 0
             while known < _NO_EXIT and level and not any(map(automaton.may_end, level)):
                 known += 1
-                level = {r for s in level for t in self._tails() if (r := _fed(automaton, s, t)) >= 0} - level
+                level = {r for s in level for t in self._tails() if (r := automaton.read(s, t)) >= 0} - level
             self._needed_by[state] = known = known if level else _NO_EXIT
         return known
 
@@ -307,7 +300,7 @@ class HardConstraints:
         """The distinct rows of states, none of which may end, that allowed tokens lead to; or `_STRAIGHT`."""
         views = self._views(states)
         completing = self._completing(states, views)
-        pending = minus(self._pending(views), completing, self._width)
+        pending = self._pending(views, completing)
         if np.count_nonzero(self._with_text[completing]) + len(pending) < self._text_count:
             return _STRAIGHT
         self._expanded += 1
@@ -328,5 +321,7 @@ class HardConstraints:
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
-        entries = len(self._exits) + len(self._searched) + len(self._expansions) + len(self._doubtful)
-        return self._scratch.nbytes + self._expansion_bytes + entries * (120 + 4 * len(self.tables))
+        entries = len(self._exits) + len(self._searched) + len(self._expansions)
+        ways = [self._watched, *(further.watched for further in self._further_sets.values())]
+        held = self._expansion_bytes + sum(w.nbytes for w in ways)
+        return held + entries * (120 + 4 * len(self.tables))

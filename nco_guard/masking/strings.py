@@ -13,7 +13,7 @@ strings begin with its text, else some dozen for each level of the walk, usually
 
 from __future__ import annotations
 
-from functools import cached_property
+import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from nco_guard.automata import AhoCorasick
 from nco_guard.masking.idsets import NO_IDS, Ids, union
 from nco_guard.masking.tables import ConstraintTable, StateView
+from nco_guard.store import Arrays
 from nco_guard.tokens import PrefixTree
 
 __all__ = ["StringTable"]
@@ -29,6 +30,7 @@ States = NDArray[np.int32]
 
 # Up to so many steps from node to node are taken one by one.
 _FEW = 96
+_HIGHEST = 250  # what `PrefixTree.heights` says of longer tokens too
 
 
 class StringTable(ConstraintTable):
@@ -40,20 +42,28 @@ class StringTable(ConstraintTable):
             raise TypeError("this table is for lists of strings")
         return self.automaton
 
-    @cached_property
-    def _reach(self) -> int:
-        """How many bytes after a token can matter: of the ways out, those that can complete a string."""
-        return self._paths.reach(self._strings.last_bytes) if self.constraint.hard else 0
-
     def _run_root(self) -> None:
-        self._node_completed = np.zeros(0, bool)
-        walk = self._walk_root(spaceless=False)
-        root = np.array([self.root], np.int32)
-        self.usual = int(self._barred(root)[0]) if self.constraint.hard else 0
-        self._unusual_nodes, self._barred_bits = self._unusual(walk)
-        completing = self._completing(walk.completed)
-        self._root_view = self._view(self.root, completing, self._unusual_nodes, self._barred_bits)
+        self._root_view = StateView(self._completing(self._walk_root(spaceless=False)), NO_IDS, True)
         _ = self._tree.edges  # so that no step has to
+
+    def _recall(self) -> bool:
+        return False
+
+    def to_keep(self, growth: float) -> tuple[str, Arrays] | None:
+        """Nothing: the automaton is kept with its group, and the root's walk is as quick as reading it would be."""
+        return None
+
+    def emptied(self) -> StringTable:
+        """The same table before any state but the root was looked at."""
+        table = copy.copy(self)
+        table._views, table.view_bytes = {}, 0
+        return table
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: the views found so far and the automaton; not the tree."""
+        held = self._root_view.completing.nbytes + self.view_bytes
+        return held + self.open_paths.nbytes + self.automaton.nbytes
 
     def _completing(self, nodes: Ids) -> Ids:
         """The tokens that begin with the bytes of one of the nodes, some of which may be below others."""
@@ -65,22 +75,11 @@ class StringTable(ConstraintTable):
         begun = np.cumsum(np.bincount(low, minlength=size) - np.bincount(high, minlength=size))
         return union([tree.order[begun[:-1] > 0]], self._width)
 
-    def _unusual(self, walk: _Walk) -> tuple[Ids, NDArray[np.int64]]:
-        """The nodes after which more is barred than after any text, and what is; the walk began in several places."""
-        barred = self._barred(walk.states)
-        some = np.flatnonzero(barred != self.usual)
-        # Of several states at one node the one that remembers most bars what all of them do: it has the highest number.
-        some = some[np.lexsort((-walk.states[some], walk.near[some]))]
-        nodes = walk.near[some]
-        first = np.ones(len(some), bool)
-        first[1:] = nodes[1:] != nodes[:-1]
-        return nodes[first], barred[some[first]]
+    def _walk_root(self, *, spaceless: bool) -> Ids:
+        """Where strings are complete that begin at any place within the tokens.
 
-    def _barred(self, states: States) -> NDArray[np.int64]:
-        return self._paths.every & ~self.open_paths.of(states)
-
-    def _walk_root(self, *, spaceless: bool) -> _Walk:
-        """All strings, from any place within the tokens. `spaceless`: but for a space with which a token begins."""
+        `spaceless`: but for a space with which a token begins.
+        """
         tree, strings = self._tree, self._strings
         first, letters = strings.longer(self.root)
         begins, reached = np.zeros(256, bool), np.zeros(256, np.int32)
@@ -92,16 +91,15 @@ class StringTable(ConstraintTable):
             tops = slice(1, 1 + int(tree.child_count[0]))
             found[tops] &= tree.byte[tops] != 0x20
         nodes = np.flatnonzero(found)
-        walk = _Walk(strings, tree, self._reach)
-        walk.go_on(*walk.sort_out(nodes, reached[tree.byte[nodes]]))
-        return walk
+        ended, nodes, states = _sorted_out(strings, tree, nodes, reached[tree.byte[nodes]])
+        return np.concatenate([ended, _completed(strings, tree, nodes, states)])
 
     def _find(self, state: int) -> StateView:
         if state == self.root:
             return self._root_view
         shorter = self._strings.shorter(state)
         if shorter is None:
-            return self._find_spaceless(state)
+            return StateView(self._completing(self._walk_root(spaceless=True)), NO_IDS, True)
         chain = [state]
         while shorter not in self._views and shorter != self.root:
             chain.append(shorter)
@@ -109,110 +107,71 @@ class StringTable(ConstraintTable):
         view = self.view(shorter)
         while len(chain) > 1:
             longer = chain.pop()
-            view = self._keep(longer, self._with_added(longer, view), view)
+            added = self._with_added(longer, view)
+            self._views[longer] = added
+            self.view_bytes += 200 + (0 if added is view else added.completing.nbytes)
+            view = added
         return self._with_added(state, view)
 
-    def _find_spaceless(self, state: int) -> StateView:
-        walk = self._walk_root(spaceless=True)
-        return self._view(state, self._completing(walk.completed), *self._unusual(walk))
-
     def _with_added(self, state: int, shorter: StateView) -> StateView:
-        tree = self._tree
-        walk = _Walk(self._strings, tree, self._reach)
-        walk.go_on(np.zeros(1, np.int64), np.array([state], np.int32))
-        completing, unusual, barred = shorter.completing, shorter.unusual, shorter.barred
-        if len(walk.completed):
-            completing = union([completing, tree.tokens_below(walk.completed)], self._width)
-        if len(walk.near):
-            own = self._barred(walk.states)
-            tokens, at = tree.tokens_at(walk.near)
-            some = own[at] != self.usual
-            inherited = ~np.isin(unusual, tokens)
-            if some.any() or not inherited.all():
-                unusual = np.concatenate([unusual[inherited], tokens[some]])
-                barred = np.concatenate([barred[inherited], own[at][some]])
+        completed = _completed(self._strings, self._tree, np.zeros(1, np.int64), np.array([state], np.int32))
+        if not len(completed):
+            return shorter
         # Such an automaton lets the text end anywhere, so nothing is pending.
-        return StateView(completing, unusual, barred, shorter.pending, True)
+        found = union([shorter.completing, self._tree.tokens_below(completed)], self._width)
+        return StateView(found, NO_IDS, True)
 
 
-class _Walk:
-    """Nodes of the tree of tokens and states of the automaton that are reached by the same bytes.
+def _completed(strings: AhoCorasick, tree: PrefixTree, nodes: Ids, states: States) -> Ids:
+    """The nodes below at which a string is complete that goes on from a node and a state by the same bytes."""
+    completed: list[Ids] = []
+    while len(nodes) and (ways := strings.ways(states)) > _FEW:
+        # From the side that has fewer ways to go on.
+        if int(tree.child_count[nodes].sum()) < ways:
+            below, of = tree.children(nodes)
+            reached = strings.longer_by(states[of], tree.byte[below])
+            there = np.flatnonzero(reached >= 0)
+        else:
+            reached, of, letters = strings.longer_many(states)
+            below = tree.child_many(nodes[of], letters)
+            there = np.flatnonzero(below >= 0)
+        ended, nodes, states = _sorted_out(strings, tree, below[there], reached[there])
+        completed.append(ended)
+    if len(nodes):
+        pairs = list(zip(nodes.tolist(), states.tolist(), strict=True))
+        completed.append(_one_by_one(strings, tree, pairs))
+    return np.concatenate(completed) if completed else NO_IDS
 
-    `completed`: the nodes at which a string is complete; the walk does not go below. `near`, `states`: the nodes at
-    which tokens end and after which at most `reach` bytes can complete a string, and the states there.
-    """
 
-    def __init__(self, strings: AhoCorasick, tree: PrefixTree, reach: int) -> None:
-        self._strings, self._tree, self._reach = strings, tree, reach
-        self.completed: Ids = NO_IDS
-        self.near: Ids = NO_IDS
-        self.states: States = np.zeros(0, np.int32)
+def _sorted_out(
+    strings: AhoCorasick, tree: PrefixTree, nodes: Ids, states: States
+) -> tuple[Ids, Ids, States]:
+    """The nodes at which a string is complete; those from where one can be within the tokens, and their states."""
+    ending = strings.outputs[states]
+    completed = NO_IDS
+    if ending.any():
+        completed, nodes, states = nodes[ending], nodes[~ending], states[~ending]
+    on = np.flatnonzero(np.minimum(strings.distances(states), _HIGHEST) <= tree.heights[nodes])
+    return completed, nodes[on], states[on]
 
-    def go_on(self, nodes: Ids, states: States) -> None:
-        """From there by all that strings and tokens have in common, but not the first of them themselves."""
-        strings, tree = self._strings, self._tree
-        while len(nodes) and (ways := strings.ways(states)) > _FEW:
-            # From the side that has fewer ways to go on.
-            if int(tree.child_count[nodes].sum()) < ways:
-                below, of = tree.children(nodes)
-                reached = strings.longer_by(states[of], tree.byte[below])
-                there = np.flatnonzero(reached >= 0)
-            else:
-                reached, of, letters = strings.longer_many(states)
-                below = tree.child_many(nodes[of], letters)
-                there = np.flatnonzero(below >= 0)
-            nodes, states = self.sort_out(below[there], reached[there])
-        if len(nodes):
-            self._one_by_one(list(zip(nodes.tolist(), states.tolist(), strict=True)))
 
-    def sort_out(self, nodes: Ids, states: States) -> tuple[Ids, States]:
-        """Note what is complete and what is near; those from where a string can be completed within the tokens."""
-        strings, tree = self._strings, self._tree
-        ending = strings.outputs[states]
-        if ending.any():
-            self.completed = np.concatenate([self.completed, nodes[ending]])
-            nodes, states = nodes[~ending], states[~ending]
-        far = strings.distances(states)
-        on = np.flatnonzero(far <= tree.heights[nodes].astype(np.int16) + self._reach)
-        nodes, states, far = nodes[on], states[on], far[on]
-        close = np.flatnonzero(far <= self._reach)
-        if len(close):
-            close = close[tree.exact[nodes[close]] > 0]
-            self._note(nodes[close], states[close])
-        return nodes, states
-
-    def _note(self, near: Ids, states: States) -> None:
-        self.near = np.concatenate([self.near, near])
-        self.states = np.concatenate([self.states, states])
-
-    def _one_by_one(self, stack: list[tuple[int, int]]) -> None:
-        tree, reach, longer = self._tree, self._reach, self._strings.longer
-        outputs, distances = self._strings.outputs.data, self._strings.distance_of_all.data
-        letters, firsts, counts = tree.byte.data, tree.first_child.data, tree.child_count.data
-        heights, exact = tree.heights.data, tree.exact.data
-        completed: list[int] = []
-        near: list[int] = []
-        states: list[int] = []
-        while stack:
-            node, before = stack.pop()
-            reached, ways = longer(before)
-            first = firsts[node]
-            siblings = letters[first : first + counts[node]].tobytes()
-            for byte in ways:
-                place = siblings.find(byte)
-                if place >= 0:
-                    child = first + place
-                    if outputs[reached]:
-                        completed.append(child)
-                    else:
-                        far = distances[reached]
-                        if far <= heights[child] + reach:
-                            stack.append((child, reached))
-                            if far <= reach and exact[child]:
-                                near.append(child)
-                                states.append(reached)
-                reached += 1
-        if completed:
-            self.completed = np.concatenate([self.completed, np.array(completed, np.int64)])
-        if near:
-            self._note(np.array(near, np.int64), np.array(states, np.int32))
+def _one_by_one(strings: AhoCorasick, tree: PrefixTree, stack: list[tuple[int, int]]) -> Ids:
+    longer, outputs, distances = strings.longer, strings.outputs.data, strings.distance_of_all.data
+    letters, firsts, counts = tree.byte.data, tree.first_child.data, tree.child_count.data
+    heights = tree.heights.data
+    completed: list[int] = []
+    while stack:
+        node, before = stack.pop()
+        reached, ways = longer(before)
+        first = firsts[node]
+        siblings = letters[first : first + counts[node]].tobytes()
+        for byte in ways:
+            place = siblings.find(byte)
+            if place >= 0:
+                child = first + place
+                if outputs[reached]:
+                    completed.append(child)
+                elif min(distances[reached], _HIGHEST) <= heights[child]:
+                    stack.append((child, reached))
+            reached += 1
+    return np.array(completed, np.int64) if completed else NO_IDS
