@@ -133,11 +133,6 @@ class AhoCorasick(Automaton):
         return self._trie.descendants(states)
 
     @property
-    def last_bytes(self) -> NDArray[np.bool_]:
-        """bool [256]: the bytes in which strings end."""
-        return self._trie.last_symbols[self._classes]
-
-    @property
     def distance_of_all(self) -> NDArray[np.uint8]:
         """uint8 [states]: `distances` of every state."""
         return self._trie.distances

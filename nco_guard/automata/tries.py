@@ -294,13 +294,6 @@ class SymbolTrie:
         return found
 
     @property
-    def last_symbols(self) -> NDArray[np.bool_]:
-        """bool [symbol_count]: the symbols in which sequences end."""
-        found = np.zeros(self.symbol_count, np.bool_)
-        found[self.edges[self._end_nodes]] = True
-        return found
-
-    @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
         return sum(array.nbytes for array in self._arrays.values())
