@@ -278,6 +278,8 @@ class CompiledRule:
         return StringList(rule.id, kind, rule.strings) if self._folds_evenly(rule.strings, kind) else None
 
     def _folds_evenly(self, strings: tuple[str, ...], kind: StringKind) -> bool:
+        if not (kind.caseless or kind.whole_word):
+            return True
         kept = self.store.load("rule", self.key) if self.store is not None else None
         if kept is not None:
             return bool(kept["even"][0])
@@ -315,7 +317,7 @@ class CompiledPolicy:
 
         Rules that are in both policies are not compiled again. Nor are groups of strings that are all still there; new
         strings, also those at the end of a rule's list, come in groups of their own, and small groups are joined, so
-        that there are never more than some log2(strings / 1024). Removing a string rebuilds its group.
+        that there are never more than some log2(strings / 128). Removing a string rebuilds its group.
 
         Cost: comparing the rules, and building the automata for new strings, lazily. Errors: as `compile_policy`.
         """

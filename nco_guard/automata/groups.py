@@ -2,7 +2,7 @@
 
 All lists of one kind begin as one group with one automaton. When a list is added, or grows at its end, the new strings
 become a group beside the others, so that nothing is built again; small groups are joined with the new one, so there are
-never more than some log2(strings / 1024) of a kind. A group that has lost a string is built again.
+never more than some log2(strings / 128) of a kind. A group that has lost a string is built again.
 
 Cost: adding a few strings builds the automaton of at most `SMALL` strings, some milliseconds.
 """
@@ -24,7 +24,7 @@ from nco_guard.errors import StateLimitError
 __all__ = ["SMALL", "Piece", "StringGroup", "StringKind", "StringList", "regrouped"]
 
 # Groups of at most so many strings are joined with what is added.
-SMALL = 1024
+SMALL = 128
 
 
 class StringKind(NamedTuple):
@@ -98,7 +98,7 @@ class StringGroup:
                 return FoldedAhoCorasick(
                     strings, caseless=kind.caseless, whole_word=kind.whole_word, names_hits=self.names_hits
                 )
-            return AhoCorasick([s.encode() for s in strings])
+            return AhoCorasick.of_texts(strings)
         except StateLimitError as error:
             raise StateLimitError(error.message, rule_id=", ".join(self.rule_ids[:3])) from None
 

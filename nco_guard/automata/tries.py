@@ -32,6 +32,7 @@ _FIRST = 3
 _ROW_BUDGET = 4 << 20  # entries of 4 bytes
 _STATE_LIMIT = 1 << 30
 _FAR = 255
+_PART = 1 << 18
 _SHARED = 16  # from so many steps on it pays to ask whether they all leave one node
 
 Symbols = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
@@ -72,16 +73,17 @@ class SymbolTrie:
     def build(
         cls,
         buffer: Symbols,
-        lengths: NDArray[np.int64],
-        indices: NDArray[np.int64],
+        lengths: NDArray[np.integer[Any]],
+        indices: NDArray[np.integer[Any]],
         symbol_count: int,
         *,
+        starts: NDArray[np.int64] | None = None,
         spaceless: int | None = None,
         weights: NDArray[np.uint8] | None = None,
         state_limit: int = _STATE_LIMIT,
         row_budget: int = _ROW_BUDGET,
     ) -> SymbolTrie:
-        """From sequences in sorted order, one after another in `buffer`.
+        """From sequences in sorted order, one after another in `buffer`, or each where `starts` says.
 
         `lengths`: how many symbols each has, at least one. `indices`: the caller's number of each. `spaceless`: the
         symbol that leads from the second root to the root. `weights`: what each symbol counts for in distances,
@@ -89,7 +91,7 @@ class SymbolTrie:
 
         Errors: `StateLimitError` for more than `state_limit` nodes.
         """
-        levels, first_child, edges, end_nodes = _tree(buffer, lengths, state_limit)
+        levels, first_child, edges, end_nodes = _tree(buffer, lengths, starts, state_limit)
         count = len(edges)
         rows = max(_FIRST, min(count, row_budget // symbol_count))
         order = np.argsort(end_nodes, kind="stable")
@@ -123,11 +125,14 @@ class SymbolTrie:
         rows[ROOT] = ROOT
         for depth, (first, last) in enumerate(levels):
             parents, _ = self._parents(first, last, levels[depth - 1] if depth else (ROOT, ROOT + 1))
-            if depth:  # children of the root fail to the root
-                reached = self.step_many(self.fail[parents], self.edges[first:last])
+            # Children of the root fail to the root. Large levels are done in parts, whose arrays fit the caches.
+            for begin in range(first, last if depth else first, _PART):
+                end = min(begin + _PART, last)
+                above = self.fail[parents[begin - first : end - first]]
+                reached = self.step_many(above, self.edges[begin:end])
                 np.bitwise_xor(reached, reached >> 31, out=reached)
-                self.fail[first:last] = reached
-                self.outputs[first:last] |= self.outputs[reached]
+                self.fail[begin:end] = reached
+                self.outputs[begin:end] |= self.outputs[reached]
             known = int(np.searchsorted(parents, self._row_count))
             if known:
                 # A node may fail to its parent's level, whose children must be in place before rows are copied.
@@ -243,6 +248,40 @@ class SymbolTrie:
         found: NDArray[np.int32] = np.where(some & (self.edges[low] == symbols), low, -1)
         return found
 
+    def children(self, node: int) -> tuple[int, bytes]:
+        """The first child of a node, and the symbols that lead to it and to its siblings; at most 256 symbols."""
+        first, last = self._first_view[node], self._first_view[node + 1]
+        return first, self._edge_view[first:last].tobytes()
+
+    def descendants(self, nodes: NDArray[np.int32]) -> int:
+        """How many children and grandchildren the nodes have together."""
+        if len(nodes) == 1:
+            node = int(nodes[0])
+            first, last = self._first_view[node], self._first_view[node + 1]
+            return int(last - first + self._first_view[last] - self._first_view[first])
+        firsts, lasts = self.first_child[nodes], self.first_child[nodes + 1]
+        below = self.first_child[lasts] - self.first_child[firsts]
+        return int((lasts - firsts).sum()) + int(below.sum())
+
+    def children_many(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """All children of the nodes, and for each the index of its parent in `nodes`."""
+        firsts = self.first_child[nodes]
+        counts = self.first_child[nodes + 1] - firsts
+        parents = np.repeat(np.arange(len(nodes)), counts)
+        skipped = np.cumsum(counts) - counts
+        found = np.arange(len(parents)) + (firsts - skipped)[parents]
+        return found.astype(np.int32), parents
+
+    def child_many(self, nodes: NDArray[np.int32], symbols: Symbols) -> NDArray[np.int32]:
+        """The child of each node by a symbol, -1 where there is none."""
+        if self._row_count < self.node_count:
+            return self._children(nodes, symbols)
+        reached: NDArray[np.int32] = self._rows[nodes.astype(np.int64) * self.symbol_count + symbols]
+        np.bitwise_xor(reached, reached >> 31, out=reached)
+        below = (reached >= self.first_child[nodes]) & (reached < self.first_child[nodes + 1])
+        reached[~below] = -1
+        return reached
+
     # -- what ends where ---------------------------------------------------------------------------------------
 
     def ending(self, node: int) -> list[int]:
@@ -300,7 +339,10 @@ def _check(arrays: Mapping[str, NDArray[Any]]) -> None:
         raise ValueError("these arrays do not belong to one automaton for strings")
     if (
         int(arrays["fail"].min()) < 0
-        or bool((arrays["fail"][_FIRST:] >= np.arange(_FIRST, count)).any())
+        or any(
+            bool((arrays["fail"][begin : begin + _PART] >= np.arange(begin, min(begin + _PART, count))).any())
+            for begin in range(_FIRST, count, _PART)
+        )
         or int(first_child[0]) < _FIRST
         or int(first_child[-1]) > count
         or bool((first_child[1:] < first_child[:-1]).any())
@@ -310,13 +352,16 @@ def _check(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _tree(
-    buffer: Symbols, lengths: NDArray[np.int64], state_limit: int
+    buffer: Symbols,
+    lengths: NDArray[np.integer[Any]],
+    starts: NDArray[np.int64] | None,
+    state_limit: int,
 ) -> tuple[list[tuple[int, int]], NDArray[np.int32], Symbols, NDArray[np.int32]]:
     """Levels (first node, last + 1), first children, edges, and the node in which each sequence ends."""
     end_nodes = np.zeros(len(lengths), np.int32)
     # Rows that are longer than the current depth: where they begin, what is left of them, their node there.
     rows = np.arange(len(lengths), dtype=np.int32)
-    at = np.cumsum(lengths) - lengths
+    at = np.cumsum(lengths, dtype=np.int64) - lengths if starts is None else starts
     left = lengths.astype(np.int32)
     owner = np.full(len(lengths), ROOT, np.int32)
     edge_parts: list[Symbols] = [np.zeros(_FIRST, buffer.dtype)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
 
 from nco_guard.errors import NCOGuardError
 from nco_guard.evaluation.regex_sets import RegexSet, read_regexpspace, regexpspace_shaped
@@ -77,21 +79,27 @@ MEASURED = (SUBSTRINGS, WORDS, EVERYTHING, PAPER_PII)
 
 def random_strings(count: int, *, seed: int = 0) -> list[str]:
     """`count` distinct strings of 16 lower-case letters."""
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
     found: dict[str, None] = {}
     while len(found) < count:
-        found["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=16))] = None
+        data = rng.integers(ord("a"), ord("z") + 1, (count - len(found), 16), np.uint8).tobytes().decode()
+        found.update(dict.fromkeys(data[at : at + 16] for at in range(0, len(data), 16)))
     return list(found)
 
 
-def strings(count: int) -> ConstraintSet:
+def strings(
+    count: int, *, case: Literal["exact", "fold"] = "exact", whole_word: bool = False
+) -> ConstraintSet:
     """That many random strings of 16 bytes, as one rule."""
-    return ConstraintSet(
-        f"{count:,} strings",
-        lambda: Policy(
-            name="strings", rules=(StringRule(id="strings", strings=tuple(random_strings(count))),)
-        ),
-    )
+    kind = (", folded" if case == "fold" else "") + (", whole words" if whole_word else "")
+
+    def build() -> Policy:
+        listed = tuple(random_strings(count))
+        rule = StringRule(id="strings", strings=listed, case=case, whole_word=whole_word)
+        return Policy(name="strings", rules=(rule,))
+
+    beyond = "case folding and word boundaries, which lists of other engines do not have" if kind else ""
+    return ConstraintSet(f"{count:,} strings{kind}", build, beyond)
 
 
 def regexes(count: int, file: Path | None = None) -> ConstraintSet:

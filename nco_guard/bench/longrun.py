@@ -24,6 +24,7 @@ __all__ = ["memory_suite", "random_text"]
 LIMIT_MIB = 64
 _TEXT = 200
 _POINTS = 200
+_SECONDS = 900.0
 
 
 def memory_suite(plan: Plan) -> None:
@@ -31,18 +32,17 @@ def memory_suite(plan: Plan) -> None:
     for constraint in (SUBSTRINGS, EVERYTHING):
         plan.say(f"memory: {constraint.name}: {plan.options.random_steps:,} steps of random text")
         case = case_of("memory", "ours", constraint, plan.world, size=plan.options.random_steps)
-        seconds = 40.0 if plan.options.quick else 12 * plan.options.case_seconds
-        bounds = plan.bounds(seconds / plan.options.case_seconds)
-        # Half of the bound, so that what was measured until then is kept.
-        plan.measure(
-            case, bounds, random_text, constraint, plan.world, plan.options.random_steps, seconds / 2
-        )
+        seconds = _SECONDS if plan.options.seconds is None else plan.options.seconds
+        seconds = min(seconds, 20.0) if plan.options.quick else seconds
+        # More than the run takes by itself, so that what was measured until then is kept.
+        bounds = plan.bounds(2 * seconds / plan.options.case_seconds)
+        plan.measure(case, bounds, random_text, constraint, plan.world, plan.options.random_steps, seconds)
 
 
 def random_text(constraint: ConstraintSet, world: World, steps: int, seconds: float) -> Samples:
     """Resident memory along the way, less what it was before: `resident_mib` at `at_count` steps.
 
-    Ends early when the time is up; `at_count` shows where.
+    Ends early when the time is up; `at_count` shows where, and points are as many.
     """
     rng = random.Random(0)
     width, ends = world.vocabulary.width, frozenset(world.vocabulary.eos_ids)
@@ -88,8 +88,11 @@ def _draw(rng: random.Random, forbidden: NDArray[np.int64], ends: frozenset[int]
         if token not in ends and not _holds(forbidden, token):
             return token
     # Inside a character of several bytes few tokens are allowed.
-    allowed = np.setdiff1d(np.arange(width), np.append(forbidden, list(ends)))
-    return int(rng.choice(allowed.tolist())) if len(allowed) else None
+    allowed = np.ones(width, bool)
+    allowed[forbidden] = False
+    allowed[list(ends)] = False
+    left = np.flatnonzero(allowed)
+    return int(left[rng.randrange(len(left))]) if len(left) else None
 
 
 def _holds(ids: NDArray[np.int64], token: int) -> bool:

@@ -76,7 +76,7 @@ class BenchOptions(BaseModel):
     @property
     def new_tokens(self) -> int:
         """Tokens of a generation."""
-        return 16 if self.quick else 64
+        return 16 if self.quick else 32
 
     @property
     def random_steps(self) -> int:

@@ -18,8 +18,9 @@ from nco_guard.bench.options import BenchOptions, Suite
 from nco_guard.bench.plan import Plan
 from nco_guard.bench.record import Record, commit, cores, load, this_machine, versions
 from nco_guard.bench.report import report
-from nco_guard.bench.setup import regex_scaling, revise, setup_suite, string_scaling, vocabulary_scaling
+from nco_guard.bench.setup import regex_scaling, revise, setup_suite, vocabulary_scaling
 from nco_guard.bench.steps import steps_suite
+from nco_guard.bench.strings import strings_suite
 from nco_guard.bench.targets import evaluate
 from nco_guard.bench.throughput import throughput_suite
 from nco_guard.errors import MissingExtraError, UnsupportedError
@@ -31,7 +32,7 @@ _SUITES: dict[Suite, Callable[[Plan], None]] = {
     "steps": steps_suite,
     "equality": equality_suite,
     "throughput": throughput_suite,
-    "strings": string_scaling,
+    "strings": strings_suite,
     "regexes": regex_scaling,
     "vocabularies": vocabulary_scaling,
     "revise": revise,

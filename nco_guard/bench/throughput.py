@@ -1,7 +1,10 @@
 """Suite `throughput`: whole generations, guarded and not, in turns, over the same prompts.
 
-Every round runs every method once, another one first each time; a method's figure is its tokens per second over those
-of the unguarded model in the same round. All generate the same number of tokens (end-of-sequence is kept from coming).
+Every round runs every method once, another one first each time, and the unguarded model right before or right after
+each, in turns; a method's figure is its tokens per second over those of the unguarded run beside it. Other work on the
+machine disturbs both alike, and drift cancels over an even number of rounds. Ours takes part in four times as many
+rounds as the others. All generate the same number of tokens (end-of-sequence is kept from coming), fewer in large
+batches.
 Ours is `Guard.generate` as users call it: processor, settling and the final verification included. The peers' matchers,
 one per sequence, are made before each generation begins and are not counted.
 """
@@ -33,6 +36,11 @@ __all__ = ["BASE", "generations", "throughput_suite"]
 BASE = "unguarded"
 ModelName = Literal["shipped", "small Llama"]
 _PROMPT = 16
+# Rows x steps of a generation, at most, and steps at least.
+_ROW_STEPS = 512
+_STEPS = 8
+_OURS = 4
+_SECONDS = 600.0  # for one constraint and batch size, all methods together
 # The paper's method takes minutes and gigabytes over a large vocabulary: it is set up once for all batch sizes, in a
 # process of its own, so that it cannot take the others with it.
 _TOGETHER = ("ours", "rejection", "guard-trie", "bad-words", "llguidance", "xgrammar")
@@ -85,14 +93,14 @@ def _measure(
     plan.say(f"throughput: {model} model, {constraint.name}, batch {sizes}: {', '.join(keys)}")
     options = plan.options
     outcome = isolated(
-        plan.bounds(4.0),
+        plan.bounds(1.0 if options.seconds else _SECONDS / options.case_seconds),
         generations,
         model,
         world,
         constraint,
         batches,
         keys,
-        rounds=options.rounds or max(3, options.repeats),
+        rounds=options.rounds or (1 if options.quick else 2),
         new_tokens=options.new_tokens,
     )
 
@@ -137,7 +145,8 @@ def generations(
             refused[key] = Run("cannot express", str(error), {})
     runs: dict[tuple[int, str], Run] = {}
     for batch in batches:
-        found = _turns(name, model, world, batch, ready, rounds=rounds, new_tokens=new_tokens)
+        length = min(new_tokens, max(_STEPS, _ROW_STEPS // batch))
+        found = _turns(name, model, world, batch, ready, rounds=rounds, new_tokens=length)
         runs |= {(batch, key): run for key, run in (found | refused).items()}
     return words, runs
 
@@ -172,38 +181,40 @@ def _turns(
         else:
             calls[key] = partial(made.generate, model, **inputs, **fixed)
     hook = None if replay is None else model.get_output_embeddings().register_forward_hook(replay)
-    runs: dict[str, Run] = {}
-    found: dict[str, list[float]] = {key: [] for key in calls}
-    order = list(calls)
-    for number in range(-1, rounds):  # the first round warms up
+
+    def speed(key: str, seed: int) -> float:
+        if replay is not None:
+            replay.restart()
+        if isinstance(peer := ready.get(key), PreparedPeer):
+            peer.reserve(batch)
+        torch.manual_seed(seed)
+        started = time.perf_counter()
+        calls[key]()
+        return batch * new_tokens / (time.perf_counter() - started)
+
+    found: dict[str, Samples] = {key: {"tokens_per_s": [], "relative_ratio": []} for key in ready}
+    bases: list[float] = []
+    failed: dict[str, Run] = {}
+    order = list(ready)
+    for number in range(-1, _OURS * rounds):  # the first round warms up
         first = number % len(order)
         for key in (*order[first:], *order[:first]):
-            if key in runs:
+            if key in failed or (number >= rounds and not isinstance(ready[key], Guard)):
                 continue
-            if replay is not None:
-                replay.restart()
-            if isinstance(peer := ready.get(key), PreparedPeer):
-                peer.reserve(batch)
-            torch.manual_seed(number + 1)
-            started = time.perf_counter()
+            pair = (BASE, key) if number % 2 else (key, BASE)
             try:
-                calls[key]()
+                speeds = {each: speed(each, number + 1) for each in pair}
             except NCOGuardError as error:
-                runs[key] = Run("failed", str(error), {})
+                failed[key] = Run("failed", str(error), {})
                 continue
-            elapsed = time.perf_counter() - started
             if number >= 0:
-                found[key].append(batch * new_tokens / elapsed)
+                bases.append(speeds[BASE])
+                found[key]["tokens_per_s"].append(speeds[key])
+                found[key]["relative_ratio"].append(speeds[key] / speeds[BASE])
     if hook is not None:
         hook.remove()
-    base = found[BASE]
-    for key, speeds in found.items():
-        if key not in runs:
-            samples = {"tokens_per_s": speeds}
-            if key != BASE:
-                samples["relative_ratio"] = [s / b for s, b in zip(speeds, base, strict=True)]
-            runs[key] = Run("ok", "", samples)
-    return runs
+    runs = {BASE: Run("ok", "", {"tokens_per_s": bases})}
+    return runs | {key: failed.get(key) or Run("ok", "", samples) for key, samples in found.items()}
 
 
 def _prompts(

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata import AhoCorasick
 from nco_guard.compiler import Constraint
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
 from nco_guard.masking.quotients import Quotients
+from nco_guard.masking.strings import StringTable
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.store import Store
 from nco_guard.tokens import PrefixTree, Vocabulary
@@ -102,7 +104,11 @@ class JointTables:
     def _tables_of(
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
     ) -> tuple[ConstraintTable, ...]:
-        partitions = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
+        partitions = {
+            id(c): c.automaton.byte_classes
+            for c in self.constraints
+            if id(c) not in known and not isinstance(c.automaton, AhoCorasick)
+        }
         self._quotients.plan(partitions.values())
         found: list[ConstraintTable] = []
         for constraint in self.constraints:
@@ -111,7 +117,8 @@ class JointTables:
                 classes = partitions.get(id(constraint))
                 tree = self._tree if classes is None else self._quotients.of(classes)
                 scratch = self._quotients.scratch(tree)
-                table = ConstraintTable(constraint, tree, vocabulary, self._paths, scratch, self._store)
+                kind = StringTable if isinstance(constraint.automaton, AhoCorasick) else ConstraintTable
+                table = kind(constraint, tree, vocabulary, self._paths, scratch, self._store)
             found.append(table)
         return tuple(found)
 

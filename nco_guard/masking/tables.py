@@ -79,13 +79,16 @@ class ConstraintTable:
         if self._recall():
             return
         try:
-            if constraint.hard:
-                self._run = Runs(self.automaton, tree, seen)
-            else:
-                self._run = SoftRun(self.automaton, tree)
-            self._look_at_root()
+            self._run_root()
         except StateLimitError as error:
             raise self.named(error) from None
+
+    def _run_root(self) -> None:
+        if self.constraint.hard:
+            self._run = Runs(self.automaton, self._tree, self._seen)
+        else:
+            self._run = SoftRun(self.automaton, self._tree)
+        self._look_at_root()
 
     def emptied(self) -> ConstraintTable:
         """The same table, sharing what was found about the root, before any other state was looked at."""

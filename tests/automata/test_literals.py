@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from nco_guard.automata import AhoCorasick
+from nco_guard.automata import AhoCorasick, literals
 from nco_guard.automata.tries import ROOT, SymbolTrie
 from nco_guard.errors import StateLimitError
 
@@ -209,3 +209,31 @@ def test_no_strings_an_empty_one_and_too_many_states_are_refused() -> None:
     with pytest.raises(StateLimitError):
         AhoCorasick([b"abcdef", b"ghijkl"], state_limit=5)
     assert AhoCorasick([b"a"]).start == ROOT
+
+
+@pytest.mark.parametrize("alphabet", [b"a", b"ab", b"\0\1", bytes(range(256))], ids=repr)
+def test_strings_are_sorted_as_python_sorts_them(alphabet: bytes) -> None:
+    rng = random.Random(len(alphabet))
+    for longest in (1, 7, 8, 9, 16, 17, 40):
+        for count in (1, 2, 50, 300):
+            strings = _random_strings(rng, alphabet, count, longest)
+            strings += [s + t for s, t in zip(strings, reversed(strings), strict=True)]
+            lengths = np.array([len(s) for s in strings], np.int32)
+            starts, order = literals._sorted(np.frombuffer(b"".join(strings), np.uint8), lengths)
+            expected = sorted(range(len(strings)), key=strings.__getitem__)
+            assert order.tolist() == expected
+            begins = np.cumsum(lengths) - lengths
+            assert starts.tolist() == begins[expected].tolist()
+
+
+def test_the_automaton_of_texts_is_that_of_their_bytes() -> None:
+    rng = random.Random(0)
+    for alphabet in ("ab", "aé€𝄞"):
+        texts = ["".join(rng.choices(alphabet, k=rng.randint(1, 12))) for _ in range(200)]
+        one, other = (
+            AhoCorasick.of_texts(texts).to_arrays(),
+            AhoCorasick([t.encode() for t in texts]).to_arrays(),
+        )
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+    with pytest.raises(ValueError, match="non-empty"):
+        AhoCorasick.of_texts(["a", ""])

@@ -19,6 +19,7 @@ from nco_guard.bench.methods import METHODS, World, allowed_rows, read_world
 from nco_guard.bench.plan import Plan, case_of
 from nco_guard.bench.setup import read_all, regex_scaling, set_up
 from nco_guard.bench.steps import walk
+from nco_guard.bench.strings import against_look_ups
 from nco_guard.bench.throughput import BASE, generations
 from nco_guard.cli import app
 from nco_guard.errors import NCOGuardError
@@ -95,9 +96,11 @@ def test_generations_take_turns_and_are_guarded(world: World) -> None:
     words, runs = generations("shipped", world, WORDS, (2,), INSTALLED, rounds=2, new_tokens=6)
     assert words == ""
     assert set(runs) == {(2, key) for key in (BASE, *INSTALLED)}
-    for key, run in runs.items():
+    for (_, key), run in runs.items():
         assert run.status == "ok", (key, run.reason)
-        assert len(run.samples["tokens_per_s"]) == 2
+        pairs = {"ours": 8, BASE: 8 + 2 * (len(INSTALLED) - 1)}.get(key, 2)
+        assert len(run.samples["tokens_per_s"]) == pairs
+        assert key == BASE or len(run.samples["relative_ratio"]) == pairs
 
 
 def test_a_model_of_random_weights_writes_the_text(world: World) -> None:
@@ -123,6 +126,16 @@ def test_a_method_over_its_bounds_is_reported_and_not_tried_with_more(world: Wor
     assert found["ours", 8].status == "over time"
     assert found["ours", 64].reason == "not tried: 8 were over the bounds"
     assert found["xgrammar", 8].status == "cannot express"
+
+
+def test_masks_of_lists_are_those_of_look_ups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = against_look_ups(strings(2000), world)
+    assert (check.compared, check.differences) == (6, 0)
+    found = against_look_ups(WORDS, world)
+    assert (found.compared, found.differences) == (6, 0)
+    # A mask that forbids one token too few is found.
+    monkeypatch.setattr("nco_guard.session.Session.mask", lambda self: np.zeros(world.vocabulary.width, bool))
+    assert against_look_ups(WORDS, world).differences == 6
 
 
 def test_random_text_is_walked_and_memory_sampled(world: World) -> None:
