@@ -18,8 +18,9 @@ from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.checksum import ChecksumMachine, Sum
 from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.syntax import Assertion, Look, Node, subnodes
-from nco_guard.automata.threads import AT_START, BEFORE, DONE, FALSE, HERE, TRUE, Thread
+from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, subnodes
+from nco_guard.automata.syntax import Sequence as Items
+from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
 
 __all__ = ["FsmRuns", "PatternRuns", "Runs", "SpanFinder", "reach", "runs_of"]
 
@@ -30,7 +31,7 @@ FREE = -1
 Step = tuple[int, tuple[tuple[int, int], ...]]
 _CAME_TRUE, _CAME_FALSE = -1, -2
 # Runs and duties shorter than this are not remembered: reading them again is no more work than looking them up.
-_SHORT = 24
+_SHORT = 8
 _WINDOW = 64
 
 
@@ -64,9 +65,6 @@ def reach(node: Node) -> int:
 
 def _width(node: Node) -> int:
     """The greatest number of characters of a lookbehind, whose width `re` wants fixed."""
-    from nco_guard.automata.syntax import Alternation, Chars, Repeat
-    from nco_guard.automata.syntax import Sequence as Items
-
     if isinstance(node, Chars):
         return 1
     if isinstance(node, Items):

@@ -1,0 +1,201 @@
+"""Where the conditions of rules hold in a text: a few array operations per character, for all rules together.
+
+A text is an array of codes (see `conditions`). Two tables, indexed by pairs of neighbouring codes, say which of 32
+groups of conditions allow a pair at places 0 and 1, and at places 2 and 3; what both allow is looked at again, place by
+place, for as many characters as every match has. All of it is NumPy, in blocks that fit a processor's cache.
+
+Cost: about 2 nanoseconds per character for ASCII text, 4 for other text, whatever the number of conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.scan.conditions import ANY, HEAD, Head, Probe
+
+__all__ = ["MARGIN", "Codes", "Filter", "codes_of_text", "mask_of"]
+
+Codes = NDArray[np.uint8]
+Places = NDArray[np.int64]
+
+MARGIN = 32
+"""So many codes 0 follow the codes of a text: conditions look ahead, and beyond the end anything may come."""
+_GROUPS = 32
+_FEW = 8
+_MOST_KEYS = 50_000
+_BLOCK = 1 << 16  # pairs; their tables and results stay in the cache
+
+
+def codes_of_text(text: str) -> Codes:
+    """The code of each character, and `MARGIN` zeros."""
+    codes = np.zeros(len(text) + MARGIN, np.uint8)
+    if text.isascii():
+        codes[: len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
+        return codes
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    for low in range(0, len(points), _BLOCK):
+        block = points[low : low + _BLOCK]
+        above = block > 127
+        codes[low : low + len(block)] = (block & 127) | (above.astype(np.uint8) << 7)
+    return codes
+
+
+def mask_of(codes: int) -> NDArray[np.bool_]:
+    """A set of codes as a table."""
+    bits = np.frombuffer(codes.to_bytes(32, "little"), np.uint8)
+    return np.unpackbits(bits, bitorder="little").astype(bool)
+
+
+class _Combinations:
+    """Looks up all four first codes together, for conditions of which many combinations would go through a table."""
+
+    def __init__(self, classes: NDArray[np.uint32], keys: NDArray[np.uint32]) -> None:
+        self._classes = classes
+        self._keys = keys
+
+    @classmethod
+    def of(cls, heads: Sequence[Head]) -> _Combinations | None:
+        """None for few combinations, and where they are too many to list."""
+        if len(heads) < _FEW:
+            return None
+        # Codes that no head tells apart are one class; class 0 is what no head names.
+        named = sorted({codes for head in heads for codes in head})
+        member = np.stack([mask_of(codes) for codes in named])
+        _, classes = np.unique(member, axis=1, return_inverse=True)
+        classes = classes.reshape(-1)
+        of_codes = {codes: np.unique(classes[row]) for codes, row in zip(named, member, strict=True)}
+        of_codes[ANY] = np.arange(classes.max() + 1)
+        keys: list[NDArray[np.uint32]] = []
+        for head in heads:
+            key = np.zeros(1, np.uint32)
+            for codes in (*head, *([ANY] * (HEAD - len(head)))):
+                key = ((key << np.uint32(8))[:, None] | of_codes[codes].astype(np.uint32)).reshape(-1)
+                if len(key) > _MOST_KEYS:
+                    return None
+            keys.append(key)
+        if sum(map(len, keys)) > 4 * _MOST_KEYS:
+            return None
+        return cls(classes.astype(np.uint32), np.unique(np.concatenate(keys)))
+
+    def hold(self, codes: Codes, places: Places) -> NDArray[np.bool_]:
+        """Whether the codes at each place are one of the combinations."""
+        key = self._classes[codes[places]]
+        for ahead in range(1, HEAD):
+            key = (key << np.uint32(8)) | self._classes[codes[places + ahead]]
+        at = np.searchsorted(self._keys, key)
+        return np.asarray(self._keys[np.minimum(at, len(self._keys) - 1)] == key)
+
+
+class Filter:
+    """Finds where each of several conditions holds."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self.probes = tuple(probes)
+        self._first = np.zeros((256, 256), np.uint32)  # [second code, first code], as pairs lie in memory
+        self._second = np.zeros((256, 256), np.uint32)
+        self._groups = [np.uint32(0)] * len(probes)
+        for index, count, low in self._shares():
+            heads = sorted(self.probes[index].heads)
+            for number in range(count):
+                bit = np.uint32(1 << low + number)
+                self._groups[index] |= bit
+                self._enter(heads[len(heads) * number // count : len(heads) * (number + 1) // count], bit)
+        self._follow = [
+            [(place, mask_of(codes)) for place, codes in enumerate(probe.follow) if codes != ANY]
+            for probe in probes
+        ]
+        self._exact = [_Combinations.of(probe.heads) for probe in probes]
+        self._before = [None if probe.before == ANY else mask_of(probe.before) for probe in probes]
+
+    def _shares(self) -> list[tuple[int, int, int]]:
+        """(condition, how many groups it has, the first of them).
+
+        Those with many heads have several for themselves, the others share what is left.
+        """
+        total = sum(len(probe.heads) for probe in self.probes)
+        order = sorted(range(len(self.probes)), key=lambda index: -len(self.probes[index].heads))
+        shares: list[tuple[int, int, int]] = []
+        low = 0
+        for rank, index in enumerate(order):
+            heads = len(self.probes[index].heads)
+            left = min(len(order) - rank - 1, _GROUPS // 2)  # groups that the others should find
+            count = max(1, min(_GROUPS * heads // total, heads, _GROUPS - low - left))
+            if low >= _GROUPS:
+                count, at = 1, _GROUPS - 1 - rank % (_GROUPS // 2)
+            else:
+                at, low = low, low + count
+            shares.append((index, count, at))
+        return shares
+
+    def _enter(self, heads: Sequence[Head], bit: np.uint32) -> None:
+        pairs: list[set[tuple[int, int]]] = [set(), set()]
+        for head in heads:
+            a, b, c, d = (*head, *([ANY] * (HEAD - len(head))))
+            pairs[0].add((a, b))
+            pairs[1].add((c, d))
+        for table, entries in zip((self._first, self._second), pairs, strict=True):
+            for one, other in entries:
+                rows, columns = np.flatnonzero(mask_of(other)), np.flatnonzero(mask_of(one))
+                if len(rows) * len(columns) == 1:
+                    table[rows[0], columns[0]] |= bit
+                else:
+                    table[np.ix_(rows, columns)] |= bit
+
+    def hits(self, codes: Codes, *, is_open: bool = False) -> list[Places]:
+        """For each condition the places at which it holds, ascending.
+
+        `codes` ends with `MARGIN` zeros. `is_open`: the text goes on, so within `MARGIN` of its end all may hold.
+        """
+        length = len(codes) - MARGIN
+        places, groups = self._coarse(codes)
+        # A place just beyond the end would be an empty match, for which there are no conditions.
+        present = int(np.bitwise_or.reduce(groups, initial=np.uint32(0)))
+        found: list[Places] = []
+        tail = np.arange(max(0, length - MARGIN), length + 1) if is_open else np.empty(0, np.int64)
+        for index in range(len(self.probes)):
+            hits = np.empty(0, np.int64)
+            if int(self._groups[index]) & present:
+                hits = places[(groups & self._groups[index]) != 0]
+                before = self._before[index]
+                if before is not None and len(hits):
+                    preceding = codes[np.maximum(hits - 1, 0)]
+                    hits = hits[before[preceding] | (hits == 0)]
+                exact = self._exact[index]
+                if exact is not None and len(hits):
+                    hits = hits[exact.hold(codes, hits)]
+                for place, allowed in self._follow[index]:
+                    if not len(hits):
+                        break
+                    hits = hits[allowed[codes[hits + place]]]
+                hits = hits[hits < length]
+                hits.sort()
+            if len(tail):
+                hits = np.concatenate((hits[hits < tail[0]], tail))
+            found.append(hits)
+        return found
+
+    def _coarse(self, codes: Codes) -> tuple[Places, NDArray[np.uint32]]:
+        """Places that the tables leave, in no order, and the groups that allow each."""
+        codes = codes[: len(codes) // 2 * 2]
+        first, second = self._first.reshape(-1), self._second.reshape(-1)
+        left, right = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint32)
+        places: list[Places] = []
+        groups: list[NDArray[np.uint32]] = []
+        for shift in (0, 1):
+            pairs = codes[shift : len(codes) - shift].view("<u2")
+            for low in range(0, len(pairs) - 1, _BLOCK):
+                size = min(_BLOCK, len(pairs) - 1 - low)
+                # "clip" is the mode that writes into `out` directly; every pair is in range.
+                np.take(first, pairs[low : low + size], out=left[:size], mode="clip")
+                np.take(second, pairs[low + 1 : low + 1 + size], out=right[:size], mode="clip")
+                both = np.bitwise_and(left[:size], right[:size], out=left[:size])
+                kept = np.flatnonzero(both != 0)  # of booleans: an array of integers takes ten times as long
+                if len(kept):
+                    groups.append(both[kept])
+                    places.append((kept + low) * 2 + shift)
+        if not places:
+            return np.empty(0, np.int64), np.empty(0, np.uint32)
+        return np.concatenate(places), np.concatenate(groups)
