@@ -19,14 +19,15 @@ from functools import cache
 from nco_guard.automata.charsets import CharSet, complement, word
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.substrings import cased_alike
-from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat
+from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, alternation
 from nco_guard.automata.syntax import Sequence as Items
 from nco_guard.automata.syntax import sequence as joined
 
 __all__ = ["ANY", "HEAD", "Probe", "codes_of", "fsm_probes", "node_probes", "rate", "string_probes"]
 
 HEAD = 4
-"""So many characters are looked at together."""
+"""So many characters are looked at together first."""
+_DEEP = 8  # and so many of strings after that
 ANY = (1 << 256) - 1
 Head = tuple[int, ...]
 
@@ -55,10 +56,11 @@ _PERCENT = {
 class Probe:
     """One necessary condition.
 
-    `heads`: what the next four characters can be, as sets of codes; a shorter head leaves the rest open. `follow`: what
-    each of the next characters can be, as far as every match reaches. `before`: what can precede a match. With `run`,
-    all this is about a place within the match: between `shortest` and `longest` (None: any number) characters after
-    its start, all of them in `run`.
+    `heads`: what the next characters (at most eight) can be, as sets of codes; a shorter head leaves the rest open.
+    `follow`: what each of the next can be, as far as every match reaches. `before`: what can precede a match.
+
+    With `run`, all this is about a place within the match: between `shortest` and `longest` (None: any number)
+    characters after its start, all of them in `run`; and `tail` is the part of the pattern that matches there.
     """
 
     heads: tuple[Head, ...]
@@ -67,6 +69,7 @@ class Probe:
     run: int | None = None
     shortest: int = 0
     longest: int | None = 0
+    tail: Node | None = None
 
 
 @cache
@@ -114,7 +117,7 @@ def _rate(probe: Probe) -> float:
         for codes in head:
             share *= _share(codes)
         hits += share
-    for codes in probe.follow[HEAD : HEAD + 4]:
+    for codes in probe.follow[max(map(len, probe.heads), default=0) :][:4]:
         hits *= _share(codes)
     if probe.run is None:
         return min(hits, 1.0) * _share(probe.before)
@@ -128,7 +131,7 @@ def _rate(probe: Probe) -> float:
 
 def string_probes(strings: Iterable[str], *, caseless: bool, whole_word: bool) -> tuple[Probe, ...] | None:
     """The condition for strings that are looked for as they are written."""
-    beginnings = sorted({string[:HEAD] for string in strings})
+    beginnings = sorted({string[:_DEEP] for string in strings})
     known: dict[str, int] = {}
 
     def codes(character: str) -> int:
@@ -139,18 +142,17 @@ def string_probes(strings: Iterable[str], *, caseless: bool, whole_word: bool) -
             )
         return found
 
-    heads = tuple(dict.fromkeys(tuple(map(codes, beginning)) for beginning in beginnings))
-    least = min(map(len, heads))
-    follow = [0] * least
-    for head in heads:
-        for place in range(least):
-            follow[place] |= head[place]
-    probe = Probe(heads, tuple(follow), _not_after_words() if whole_word else ANY)
+    heads = dict.fromkeys(tuple(map(codes, beginning)) for beginning in beginnings)
+    # What may not touch a word is no character of words: beyond the end of the text is code 0.
+    border = _not_in_words() if whole_word else ANY
+    if whole_word:
+        heads = dict.fromkeys((*head, border)[:_DEEP] for head in heads)
+    probe = Probe(tuple(heads), (), border)
     return _if_useful((probe,))
 
 
 @cache
-def _not_after_words(ascii_only: bool = False) -> int:
+def _not_in_words(ascii_only: bool = False) -> int:
     return codes_of(complement(word(ascii_only))) | 1
 
 
@@ -198,7 +200,9 @@ def _merged(probes: list[Probe]) -> tuple[Probe, ...]:
         follow = group[0].follow
         for probe in group[1:]:
             follow = tuple(a | b for a, b in zip(follow, probe.follow, strict=False))
-        found.append(replace(group[0], heads=tuple(heads), follow=follow))
+        tails = [probe.tail for probe in group if probe.tail is not None]
+        tail = alternation(tails) if tails else None
+        found.append(replace(group[0], heads=tuple(heads), follow=follow, tail=tail))
     return tuple(found)
 
 
@@ -257,8 +261,11 @@ def _probe(
     for depth in range(min(HEAD, len(follow)), 0, -1):
         heads = _heads(items, depth)
         if heads is not None:
-            return Probe(heads, follow, before, run, shortest, longest)
-    return Probe((follow[:HEAD],), follow, before, run, shortest, longest)
+            break
+    else:
+        heads = (follow[:HEAD],)
+    tail = None if run is None else joined(items)
+    return Probe(heads, follow, before, run, shortest, longest, tail)
 
 
 def _before(items: Sequence[Node]) -> int:
@@ -270,13 +277,13 @@ def _before(items: Sequence[Node]) -> int:
             found &= codes_of(ranges) | 1
         elif isinstance(item, Assertion):
             if item.kind == "no_word_before":
-                found &= _not_after_words(item.ascii_only)
+                found &= _not_in_words(item.ascii_only)
             elif item.kind == "boundary":
                 # Before a character of a word no other one may stand.
                 first = _form(joined(items[at + 1 :])).follow[:1]
                 words = _inside(word(item.ascii_only))
                 if first and first[0] & ~words == 0:
-                    found &= _not_after_words(item.ascii_only)
+                    found &= _not_in_words(item.ascii_only)
         elif not isinstance(item, Look):
             break
     return found

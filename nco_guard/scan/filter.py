@@ -50,43 +50,53 @@ def mask_of(codes: int) -> NDArray[np.bool_]:
 
 
 class _Combinations:
-    """Looks up all four first codes together, for conditions of which many combinations would go through a table."""
+    """Looks up all codes of a head together, for conditions of which many combinations would go through a table."""
 
-    def __init__(self, classes: NDArray[np.uint32], keys: NDArray[np.uint32]) -> None:
+    def __init__(self, classes: NDArray[np.uint64], keys: dict[int, NDArray[np.uint64]]) -> None:
         self._classes = classes
-        self._keys = keys
+        self._keys = keys  # by the length of the heads
 
     @classmethod
     def of(cls, heads: Sequence[Head]) -> _Combinations | None:
         """None for few combinations, and where they are too many to list."""
         if len(heads) < _FEW:
             return None
-        # Codes that no head tells apart are one class; class 0 is what no head names.
+        # Codes that no head tells apart are one class.
         named = sorted({codes for head in heads for codes in head})
         member = np.stack([mask_of(codes) for codes in named])
         _, classes = np.unique(member, axis=1, return_inverse=True)
         classes = classes.reshape(-1)
-        of_codes = {codes: np.unique(classes[row]) for codes, row in zip(named, member, strict=True)}
-        of_codes[ANY] = np.arange(classes.max() + 1)
-        keys: list[NDArray[np.uint32]] = []
+        of_codes = {
+            codes: np.unique(classes[row]).astype(np.uint64) for codes, row in zip(named, member, strict=True)
+        }
+        keys: dict[int, list[NDArray[np.uint64]]] = {}
+        count = 0
         for head in heads:
-            key = np.zeros(1, np.uint32)
-            for codes in (*head, *([ANY] * (HEAD - len(head)))):
-                key = ((key << np.uint32(8))[:, None] | of_codes[codes].astype(np.uint32)).reshape(-1)
+            key = np.zeros(1, np.uint64)
+            for codes in head:
+                key = ((key << np.uint64(8))[:, None] | of_codes[codes]).reshape(-1)
                 if len(key) > _MOST_KEYS:
                     return None
-            keys.append(key)
-        if sum(map(len, keys)) > 4 * _MOST_KEYS:
-            return None
-        return cls(classes.astype(np.uint32), np.unique(np.concatenate(keys)))
+            count += len(key)
+            if count > _MOST_KEYS + 100 * len(heads):
+                return None
+            keys.setdefault(len(head), []).append(key)
+        return cls(
+            classes.astype(np.uint64),
+            {length: np.unique(np.concatenate(keys[length])) for length in sorted(keys)},
+        )
 
     def hold(self, codes: Codes, places: Places) -> NDArray[np.bool_]:
         """Whether the codes at each place are one of the combinations."""
-        key = self._classes[codes[places]]
-        for ahead in range(1, HEAD):
-            key = (key << np.uint32(8)) | self._classes[codes[places + ahead]]
-        at = np.searchsorted(self._keys, key)
-        return np.asarray(self._keys[np.minimum(at, len(self._keys) - 1)] == key)
+        held = np.zeros(len(places), bool)
+        key, read = np.zeros(len(places), np.uint64), 0
+        for length, keys in self._keys.items():
+            for ahead in range(read, length):
+                key = (key << np.uint64(8)) | self._classes[codes[places + ahead]]
+            read = length
+            at = np.searchsorted(keys, key)
+            held |= keys[np.minimum(at, len(keys) - 1)] == key
+        return held
 
 
 class Filter:
@@ -133,7 +143,7 @@ class Filter:
     def _enter(self, heads: Sequence[Head], bit: np.uint32) -> None:
         pairs: list[set[tuple[int, int]]] = [set(), set()]
         for head in heads:
-            a, b, c, d = (*head, *([ANY] * (HEAD - len(head))))
+            a, b, c, d = (*head[:HEAD], *([ANY] * (HEAD - len(head))))
             pairs[0].add((a, b))
             pairs[1].add((c, d))
         for table, entries in zip((self._first, self._second), pairs, strict=True):

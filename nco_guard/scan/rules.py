@@ -102,6 +102,10 @@ class RuleScanner:
                 fsm_probes(machine) if isinstance(machine, FsmMachine) else node_probes(machine.node)
             )
         self._tables = [None if p.run is None else mask_of(p.run).tobytes() for p in self.probes or ()]
+        self._tails = [
+            None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=rule.id))
+            for p in self.probes or ()
+        ]
         self._moves: dict[int, tuple[int, bool, bool]] = {}
         self.steps = 0
 
@@ -169,14 +173,35 @@ class RuleScanner:
         if self.probes is None:
             return None
         found: list[Places] = []
-        for probe, table, places in zip(self.probes, self._tables, hits, strict=True):
-            if table is not None and len(places):
+        for probe, table, tail, places in zip(self.probes, self._tables, self._tails, hits, strict=True):
+            if table is not None and tail is not None and len(places):
+                places = self._tail_matches(tail, row, places)
                 places = _back(probe, table, places, codes, row)
             if len(places):
                 found.append(places)
         if len(found) < 2:
             return found[0] if found else np.empty(0, np.int64)
         return np.unique(np.concatenate(found))
+
+    def _tail_matches(self, tail: PatternRuns | FsmRuns, row: Row, places: Places) -> Places:
+        """Of places within matches those at which the rest of the pattern matches, or may once there is more text."""
+        owners = np.searchsorted(row.lows, places, side="right") - 1
+        kept: list[int] = []
+        finder, last = None, -1
+        for place, index in zip(places.tolist(), owners.tolist(), strict=True):
+            if finder is None or index != last:
+                stretch, last = row.stretch(index), index
+                self.steps += 0 if finder is None else finder.steps
+                finder = SpanFinder(
+                    tail, row.text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
+                )
+            if place < stretch.start:
+                continue
+            end, is_open = finder.longest(place)
+            if end is not None or is_open:
+                kept.append(place)
+        self.steps += 0 if finder is None else finder.steps
+        return np.array(kept, np.int64)
 
     def _ends_ahead(
         self, machine: AlternatingMachine | FsmMachine, text: str, stretch: Stretch
