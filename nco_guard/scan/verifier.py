@@ -67,7 +67,7 @@ class Verifier:
             lanes = _lanes(s for s in self._scanners if (s.rule.rule.context == "prompt") == reads_prompt)
             whole = context + text if reads_prompt else text
             for lane in lanes:
-                (found,) = lane.search([whole], beyond=before if reads_prompt else -1)
+                found = lane.search([whole], beyond=before if reads_prompt else -1).get(0, ())
                 findings += [
                     Finding(f.rule_id, max(0, f.start - before), f.end - before, f.mode) for f in found
                 ]
@@ -75,16 +75,21 @@ class Verifier:
 
     def verify_many(self, texts: Sequence[str]) -> list[Report]:
         """The reports on texts, in their order. Many short texts together take little more time than one long one."""
-        reports: list[Report] = []
-        for batch in _batches(texts):
-            found: list[list[Finding]] = [[] for _ in batch]
-            for lane in self._lanes:
-                for findings, more in zip(found, lane.search(batch), strict=True):
-                    findings += more
-            reports += [
-                self._report(len(text), findings) for text, findings in zip(batch, found, strict=True)
-            ]
+        reports = [self._report(len(text), []) for text in texts]
+        for index, findings in self.find_many(texts):
+            reports[index] = self._report(len(texts[index]), findings)
         return reports
+
+    def find_many(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Finding]]]:
+        """(index, findings) of those texts that have any, in their order: for very many short texts."""
+        for first, batch in _batches(texts):
+            found: dict[int, list[Finding]] = {}
+            for lane in self._lanes:
+                for index, more in lane.search(batch).items():
+                    found.setdefault(index, []).extend(more)
+            for index in sorted(found):
+                found[index].sort(key=_order)
+                yield first + index, found[index]
 
     def stream(self, *, piece: int = _PIECE) -> TextStream:
         """A text that is given piece by piece, such as a large file; see `TextStream`."""
@@ -100,15 +105,15 @@ def _order(found: Finding) -> tuple[int, int, str]:
     return found.start, found.end, found.rule_id
 
 
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def _batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     first, size = 0, 0
     for index, text in enumerate(texts):
         if size + len(text) > _BATCH and index > first:
-            yield texts[first:index]
+            yield first, texts[first:index]
             first, size = index, 0
-        size += len(text)
+        size += len(text) + 1
     if first < len(texts):
-        yield texts[first:]
+        yield first, texts[first:]
 
 
 def _lanes(scanners: Iterable[RuleScanner]) -> list[_Lane]:
@@ -126,25 +131,28 @@ class _Lane:
         self.scanners = tuple(scanners)
         self._filter = Filter([probe for scanner in scanners for probe in scanner.probes or ()])
 
-    def search(self, texts: Sequence[str], *, beyond: int = -1) -> list[list[Finding]]:
-        """The findings in each text; `beyond`: only those that end after so many characters."""
-        folded = [fold(text, self.spec) for text in texts]
-        sizes = np.array([len(part.text) for part in folded])
+    def search(self, texts: Sequence[str], *, beyond: int = -1) -> dict[int, list[Finding]]:
+        """The findings in those texts that have any; `beyond`: only those that end after so many characters."""
+        folded = None if self.spec.trivial else [fold(text, self.spec) for text in texts]
+        shown = texts if folded is None else [part.text for part in folded]
+        sizes = np.fromiter(map(len, shown), np.int64, len(shown))
         highs = np.cumsum(sizes + 1) - 1
         lows = highs - sizes
-        joined = folded[0].text if len(folded) == 1 else "\0".join([part.text for part in folded])
-        ends = None if beyond < 0 else [_folded_before(part, beyond) for part in folded]
-        row = Row(joined, lows, highs, ends)
-        found: list[list[Finding]] = [[] for _ in texts]
-        for scanner, hits, codes in self.places(joined):
+        ends: list[int] | None = None
+        if beyond >= 0:
+            ends = [beyond] * len(texts) if folded is None else [_folded_before(p, beyond) for p in folded]
+        row = Row("\0".join(shown), lows, highs, ends)
+        found: dict[int, list[Finding]] = {}
+        for scanner, hits, codes in self.places(row.text):
             by_text: dict[int, list[tuple[int, int]]] = {}
             with scanner.rule.lock:
                 for index, start, end in scanner.spans(row, codes, hits):
                     low = int(lows[index])
                     by_text.setdefault(index, []).append((start - low, end - low))
             for index, spans in by_text.items():
-                spans = originals(spans, folded[index], len(texts[index]))
-                found[index] += [_finding(scanner, span) for span in spans]
+                if folded is not None:
+                    spans = originals(spans, folded[index], len(texts[index]))
+                found.setdefault(index, []).extend(_finding(scanner, span) for span in spans)
         return found
 
     def places(
