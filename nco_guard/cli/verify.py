@@ -64,6 +64,7 @@ def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> i
                 warn(f"{result.name}: {result.error_count - len(result.errors):,} more errors")
             if settings.format == "text":
                 _print(result)
+                # What was printed need not be kept; one shows that there were some.
                 result.findings = [place for place in result.findings if place.mode == "hard"][:1]
             results.append(result)
     errors = len(unread) + sum(result.error_count for result in results)

@@ -155,7 +155,7 @@ class Filter:
                     table[np.ix_(rows, columns)] |= bit
 
     def hits(self, codes: Codes, *, is_open: bool = False) -> list[Places]:
-        """For each condition the places at which it holds, ascending.
+        """For each condition the places at which it may hold, ascending; none at which it does is left out.
 
         `codes` ends with `MARGIN` zeros. `is_open`: the text goes on, so within `MARGIN` of its end all may hold.
         """

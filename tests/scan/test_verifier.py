@@ -17,6 +17,15 @@ from tests.automata import patterns
 from tests.test_cases import CASES
 
 FILLER = "Lorem ipsum dolor sit amet, consectetur adipiscing elit; "
+FOLDS: list[dict[str, object]] = [
+    {},
+    {},
+    {},
+    {"normalize": "nfkc"},
+    {"ignore": ("zero-width", "-")},
+    {"json_escapes": True},
+    {"normalize": "nfkc", "ignore": ("combining",), "json_escapes": True},
+]
 FOLDED_TEXTS = [
     "ａb",
     "a\u200bb",
@@ -45,10 +54,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 def random_rule(rng: random.Random, index: int) -> Rule | None:
     kind = rng.random()
     mode: dict[str, object] = rng.choice([{}, {"monitor": True}, {"penalty": 2.0}])
-    fold: dict[str, object] = rng.choice(
-        [{}, {}, {}, {"normalize": "nfkc"}, {"ignore": ("zero-width", "-")}, {"json_escapes": True}]
-        + [{"normalize": "nfkc", "ignore": ("combining",), "json_escapes": True}]
-    )
+    fold: dict[str, object] = rng.choice(FOLDS)
     name = f"r{index}"
     case = rng.choice(["exact", "fold"])
     whole = rng.random() < 0.3
