@@ -142,8 +142,7 @@ def texts_of(source: Source) -> Iterator[tuple[str, int, list[InputError]]]:
                 text = "\n".join(pieces)
             line += block.count(b"\n")
             offset += len(block)
-            if block or errors:
-                yield text, len(data), errors
+            yield text, len(data), errors
             if not data:
                 return
 
