@@ -45,7 +45,8 @@ _FOLDED = _FirstOfCase()
 
 def fold_case(text: str) -> str:
     """The text with every character replaced by the first that `re.IGNORECASE` takes for it; offsets stay."""
-    return text.translate(_FOLDED)
+    # Of the characters that are one letter to `re`, the ASCII capital comes first.
+    return text.upper() if text.isascii() else text.translate(_FOLDED)
 
 
 def _common(one: str, other: str) -> int:

@@ -26,6 +26,7 @@ MARGIN = 32
 _GROUPS = 32
 _FEW = 8
 _MOST_KEYS = 50_000
+_HASH_BITS = 16
 _BLOCK = 1 << 16  # pairs; their tables and results stay in the cache
 
 
@@ -49,12 +50,22 @@ def mask_of(codes: int) -> NDArray[np.bool_]:
     return np.unpackbits(bits, bitorder="little").astype(bool)
 
 
+def _hashed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return (keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _HASH_BITS)
+
+
 class _Combinations:
     """Looks up all codes of a head together, for conditions of which many combinations would go through a table."""
 
     def __init__(self, classes: NDArray[np.uint64], keys: dict[int, NDArray[np.uint64]]) -> None:
         self._classes = classes
         self._keys = keys  # by the length of the heads
+        # Most places are told by tables of hashes of the first codes, which are quicker to ask.
+        self._tables: dict[int, NDArray[np.bool_]] = {}
+        for length, all_keys in keys.items():
+            shown = min(length, HEAD)
+            table = self._tables.setdefault(shown, np.zeros(1 << _HASH_BITS, bool))
+            table[_hashed(all_keys >> np.uint64(8 * (length - shown)))] = True
 
     @classmethod
     def of(cls, heads: Sequence[Head]) -> _Combinations | None:
@@ -89,13 +100,23 @@ class _Combinations:
     def hold(self, codes: Codes, places: Places) -> NDArray[np.bool_]:
         """Whether the codes at each place are one of the combinations."""
         held = np.zeros(len(places), bool)
-        key, read = np.zeros(len(places), np.uint64), 0
+        key = np.zeros(len(places), np.uint64)
+        for ahead in range(HEAD):
+            key = (key << np.uint64(8)) | self._classes[codes[places + ahead]]
+            table = self._tables.get(ahead + 1)
+            if table is not None:
+                held |= table[_hashed(key)]
+        kept = np.flatnonzero(held)
+        places, read = places[kept], 0
+        key = np.zeros(len(kept), np.uint64)
+        sure = np.zeros(len(kept), bool)
         for length, keys in self._keys.items():
             for ahead in range(read, length):
                 key = (key << np.uint64(8)) | self._classes[codes[places + ahead]]
             read = length
             at = np.searchsorted(keys, key)
-            held |= keys[np.minimum(at, len(keys) - 1)] == key
+            sure |= keys[np.minimum(at, len(keys) - 1)] == key
+        held[kept] = sure
         return held
 
 
@@ -163,12 +184,16 @@ class Filter:
         places, groups = self._coarse(codes)
         # A place just beyond the end would be an empty match, for which there are no conditions.
         present = int(np.bitwise_or.reduce(groups, initial=np.uint32(0)))
+        chosen: dict[int, Places] = {}  # small conditions share groups
         found: list[Places] = []
         tail = np.arange(max(0, length - MARGIN), length + 1) if is_open else np.empty(0, np.int64)
         for index in range(len(self.probes)):
             hits = np.empty(0, np.int64)
             if int(self._groups[index]) & present:
-                hits = places[(groups & self._groups[index]) != 0]
+                shared = int(self._groups[index])
+                if shared not in chosen:
+                    chosen[shared] = places[(groups & self._groups[index]) != 0]
+                hits = chosen[shared]
                 before = self._before[index]
                 if before is not None and len(hits):
                     preceding = codes[np.maximum(hits - 1, 0)]
@@ -180,8 +205,7 @@ class Filter:
                     if not len(hits):
                         break
                     hits = hits[allowed[codes[hits + place]]]
-                hits = hits[hits < length]
-                hits.sort()
+                hits = np.sort(hits[hits < length])
             if len(tail):
                 hits = np.concatenate((hits[hits < tail[0]], tail))
             found.append(hits)

@@ -134,37 +134,44 @@ class RuleScanner:
 
     def _within(self, text: str, stretch: Stretch, places: Iterable[int]) -> Iterator[tuple[int, int]]:
         """The matches that start at some of these places, leftmost first, longest, not overlapping."""
+        if self._runs is None:
+            yield from self._strings_within(text, stretch, places)
+            return
         position = stretch.start
-        finder = None
-        if self._runs is not None:
-            finder = SpanFinder(
-                self._runs, text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
-            )
+        finder = SpanFinder(
+            self._runs, text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
+        )
         for place in places:
             if place < position:
                 continue
-            end, is_open = finder.longest(place) if finder is not None else self._string(text, stretch, place)
+            end, is_open = finder.longest(place)
             if is_open:
                 stretch.left = place
                 break
             if end is not None and end > stretch.beyond:
                 yield place, end
                 position = max(end, place + 1)
-        if finder is not None:
-            self.steps += finder.steps
+        self.steps += finder.steps
 
-    def _string(self, text: str, stretch: Stretch, place: int) -> tuple[int | None, bool]:
+    def _strings_within(
+        self, text: str, stretch: Stretch, places: Iterable[int]
+    ) -> Iterator[tuple[int, int]]:
         strings = self._strings
         if strings is None:
             raise ValueError("this rule is not a list of strings")
-        stop = place + strings.longest
-        if stop >= stretch.high:
-            if not stretch.closes:
-                return None, True
-            stop = stretch.high
-        piece = text[place:stop]
-        end = strings.stop_of(text, place, fold_case(piece) if strings.caseless else piece)
-        return end or None, False
+        position, high, longest, stop_of = stretch.start, stretch.high, strings.longest, strings.stop_of
+        for place in places:
+            if place < position:
+                continue
+            stop = place + longest
+            if stop >= high and not stretch.closes:
+                stretch.left = place
+                break
+            piece = text[place : min(stop, high)]
+            end = stop_of(text, place, fold_case(piece) if strings.caseless else piece)
+            if end > max(stretch.beyond, 0):
+                yield place, end
+                position = end
 
     # -- where to look -----------------------------------------------------------------------------------------
 

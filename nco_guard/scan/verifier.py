@@ -142,13 +142,13 @@ class _Lane:
         if beyond >= 0:
             ends = [beyond] * len(texts) if folded is None else [_folded_before(p, beyond) for p in folded]
         row = Row("\0".join(shown), lows, highs, ends)
+        firsts = lows.tolist()
         found: dict[int, list[Finding]] = {}
         for scanner, hits, codes in self.places(row.text):
             by_text: dict[int, list[tuple[int, int]]] = {}
             with scanner.rule.lock:
                 for index, start, end in scanner.spans(row, codes, hits):
-                    low = int(lows[index])
-                    by_text.setdefault(index, []).append((start - low, end - low))
+                    by_text.setdefault(index, []).append((start - firsts[index], end - firsts[index]))
             for index, spans in by_text.items():
                 if folded is not None:
                     spans = originals(spans, folded[index], len(texts[index]))
