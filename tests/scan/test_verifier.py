@@ -230,3 +230,27 @@ def test_a_verifier_is_shared_by_threads() -> None:
     expected = [verify(compiled, text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(verifier.verify, texts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "match"),
+    [
+        (r"[\w.]+@[\w.]+\.com", "jane.doe@example.com"),
+        (r"[a-z]{3,9}#\d{4}Q", "abcdef#1234Q"),
+        (r"(?<=to )[a-z ]{1,20}(?:zap|zip)!", "call me zip!"),
+    ],
+)
+def test_parts_of_matches_are_waited_for_at_every_cut(
+    pattern: str, match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conditions about a later part of a match, where that part has not come yet."""
+    monkeypatch.setattr(scan_rules, "_DENSE", 0)
+    compiled = compile_policy(Policy(name="p", rules=(RegexRule(id="r", regex=pattern),)))
+    verifier = Verifier(compiled)
+    text = f"{FILLER}to {match} {FILLER}"
+    expected = verify(compiled, text).findings
+    assert len(expected) == 1
+    for cut in range(len(text) + 1):
+        stream = verifier.stream(piece=1)
+        found = [*stream.feed(text[:cut]), *stream.feed(text[cut:]), *stream.finish()]
+        assert tuple(found) == expected, cut
