@@ -183,6 +183,10 @@ class AlternatingMachine(ThreadSets):
             known = self._may_end[state] = not self._step_main(main, before, self.end, values)[0]
         return known
 
+    def distance(self, state: int) -> int:
+        """See `automaton.CharMachine`: what some match reads yet at least, one that begins here included."""
+        return min(self._least_ahead(self._states[state][0]), self._least[self._root[0]])
+
     def doomed(self, state: int) -> bool:
         """Whether every continuation, ending here included, completes a match.
 

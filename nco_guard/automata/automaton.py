@@ -10,7 +10,7 @@ ill-formed byte leads to `SINK`, where nothing ever happens.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -28,6 +28,9 @@ _UNKNOWN = np.iinfo(np.int32).min
 _UNASKED = -1
 _STATE_LIMIT = 400_000  # 1 KiB each
 _KEPT_STATES = 20_000
+_FUTURES = (
+    4  # classes that the ends of a character may be of, for states within it to be named by what follows
+)
 _PAST_PROMPT = -2  # in place of a class: not a step but the end of the prompt
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -51,6 +54,14 @@ class Automaton(ABC):
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. int32."""
 
+    def read(self, state: int, data: Iterable[int]) -> int:
+        """The state after some bytes; negative if a match completes on the way."""
+        for byte in data:
+            state = self.step(state, byte)
+            if state < 0:
+                break
+        return state
+
     @abstractmethod
     def may_end(self, state: int) -> bool:
         """Whether the text may end in this state."""
@@ -66,13 +77,12 @@ class Automaton(ABC):
         """
         return state
 
-    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | None:
-        """How many more bytes each state needs, at least, for a match to complete with the last; 255: or more.
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8] | NDArray[np.int16]:
+        """A bound from below: with fewer bytes than this no match completes, and the text may end after all of them.
 
-        None where that is not known. Where it is, every text that completes a match from `start` completes one from any
-        state, and a text may end wherever none has completed.
+        So 0 where the text may not end; 255: or more. By default nothing is known, and all are 0.
         """
-        return None
+        return np.zeros(len(states), np.uint8)
 
     @property
     @abstractmethod
@@ -147,11 +157,25 @@ class TableAutomaton(Automaton):
             self._table[state, byte] = reached
         return reached
 
+    def read(self, state: int, data: Iterable[int]) -> int:
+        """See `Automaton.read`."""
+        # Single items of a memoryview cost a third of those of an array.
+        row_of = self._table.data
+        for byte in data:
+            reached = row_of[state, byte]
+            if reached == _UNKNOWN:
+                reached = self.step(state, byte)
+                row_of = self._table.data
+            if reached < 0:
+                return reached
+            state = reached
+        return state
+
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. Transitions never taken before cost a Python call each."""
         reached: NDArray[np.int32] = self._table[states, symbols]
-        missing = reached == _UNKNOWN
-        if missing.any():
+        if len(reached) and reached.min() == _UNKNOWN:
+            missing = reached == _UNKNOWN
             unknown, bytes_ = states[missing], symbols[missing]
             # One byte of each class will do: the others are settled with it.
             _, some = np.unique(unknown.astype(np.int64) << 8 | self.byte_classes[bytes_], return_index=True)
@@ -208,12 +232,17 @@ class CharMachine(Protocol):
     def doomed(self, state: int) -> bool:
         """Whether no continuation, ending here included, avoids a match."""
 
+    def distance(self, state: int) -> int:
+        """A bound from below: with fewer bytes of text no match completes, and the text may end after all of them."""
+
     def past_prompt(self, state: int) -> int:
         """The same state, but without matches that end in what was read."""
 
 
 class ClassAutomaton(TableAutomaton):
-    """A `CharMachine` read byte by byte: a state is a machine state and a place within a character.
+    """A `CharMachine` read byte by byte: a state is a machine state, or a place within a character.
+
+    Within a character, what matters is what its possible ends lead to; states that agree in that are one.
 
     With `absorbing` (hard rules), reaching a doomed state counts as a match: what cannot be avoided any more is
     forbidden while it still can. `rule_id` names the rule in errors.
@@ -236,15 +265,20 @@ class ClassAutomaton(TableAutomaton):
         self._make = machine if callable(machine) else None
         self._byte_classes = byte_classes
         self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
-        self._reachable: dict[int, frozenset[int]] = {}
+        self._within: dict[int, tuple[int, ...]] = {}
         # Machine states have numbers of their own here, in the order in which they were met, each with a witness: the
         # step that led to it first, or the end of a prompt. So states can be kept and the machine be led to them again.
         self._witnesses: list[tuple[int, int]] = [(-1, -1)]
         self._inner: list[int] = []  # the machine's own number of each; shorter until they were found again
         self._inner_numbers: dict[int, int] = {}
+        # The key of a state: its machine state and 0; or the number (below -1) of what the ends of a character lead to
+        # and the place within; or, where its ends are of too many classes, the machine state before it and the place.
         self._keys: list[tuple[int, int]] = [(-1, 0)]
+        self._futures: list[tuple[int, ...]] = []
+        self._future_ids: dict[tuple[int, ...], int] = {}
         self._ids: dict[tuple[int, int], int] = {}
         self._past_prompts: dict[int, int] = {}
+        self._distances: NDArray[np.int16] = np.zeros(0, np.int16)
         self.start = self._state(0, 0)
         self.spaceless_start = self._add_state()
         self._keys.append((0, 0))
@@ -299,7 +333,7 @@ class ClassAutomaton(TableAutomaton):
     def _find(self, state: int, byte: int) -> int:
         number, node = self._keys[state]
         target = int(self._utf8[node, byte])
-        reached = self._follow(number, target)
+        reached = self._follow(number, node, target)
         # All bytes that mean the same here are settled at once.
         alike = self._alike.get((node, target))
         if alike is None:
@@ -308,24 +342,37 @@ class ClassAutomaton(TableAutomaton):
         row[alike[row[alike] == _UNKNOWN]] = reached
         return reached
 
-    def _follow(self, number: int, target: int) -> int:
+    def _follow(self, number: int, node: int, target: int) -> int:
         if target == ILL_FORMED:
             return SINK
+        if target >= 0:
+            reached = self._after(number, node, target)
+            return ~self._state(~reached, 0) if reached < 0 else self._state(reached, 0)
+        place = -2 - target
+        classes = self._classes_within(place)
+        if len(classes) > _FUTURES:
+            following = self._state(number, place)
+            every = self.absorbing and all(self._after(number, node, cls) < 0 for cls in classes)
+            return ~following if every else following
+        futures = tuple([self._after(number, node, cls) for cls in classes])
+        known = self._future_ids.get(futures)
+        if known is None:
+            known = self._future_ids[futures] = len(self._futures)
+            self._futures.append(futures)
+        following = self._state(-2 - known, place)
+        # What every end of the character completes, or makes unavoidable, is complete already.
+        return ~following if self.absorbing and max(futures) < 0 else following
+
+    def _after(self, number: int, node: int, cls: int) -> int:
+        """The machine state after a character; `~` of it if that completes a match, or makes one unavoidable."""
+        if number < -1:
+            return self._futures[-2 - number][self._classes_within(node).index(cls)]
         machine = self.machine
-        if target < 0:
-            following = self._state(number, -2 - target)
-            return (
-                ~following
-                if self.absorbing and self._every_character_matches(self._inner[number], -2 - target)
-                else following
-            )
-        reached = machine.step(self._inner[number], target)
+        reached = machine.step(self._inner[number], cls)
         matched = reached < 0
         inner = ~reached if matched else reached
-        if self.absorbing and not matched:
-            matched = machine.doomed(inner)
-        following = self._state(self._number(inner, number, target), 0)
-        return ~following if matched else following
+        found = self._number(inner, number, cls)
+        return ~found if matched or (self.absorbing and machine.doomed(inner)) else found
 
     @property
     def byte_classes(self) -> NDArray[np.uint8]:
@@ -350,8 +397,10 @@ class ClassAutomaton(TableAutomaton):
             "classes": classes,
             "table": self._table[: self._count, some_byte],
             "keys": np.array(self._keys, np.int32),
+            "futures": np.array([[*f, *[_UNKNOWN] * (_FUTURES - len(f))] for f in self._futures], np.int32),
             "witnesses": np.array(self._witnesses, np.int32),
             "endings": endings,
+            "distances": self._known_distances()[: self._count],
             "past_prompts": np.array(list(self._past_prompts.items()), np.int32).reshape(-1, 2),
         }
 
@@ -364,43 +413,62 @@ class ClassAutomaton(TableAutomaton):
         self._table = np.full((max(16, count), 256), _UNKNOWN, np.int32)
         self._table[:count] = table[:, self.byte_classes]
         self._endings = arrays["endings"].copy()
+        self._distances = arrays["distances"].copy()
         self._count = count
         self._keys = [(number, node) for number, node in keys.tolist()]
         self._ids = {key: state for state, key in enumerate(self._keys)}
         # Not the second start, which has the key of the first.
         self._ids[self._keys[self.start]] = self.start
         self._witnesses = [(before, cls) for before, cls in witnesses.tolist()]
+        rows = arrays["futures"].reshape(-1, _FUTURES).tolist()
+        self._futures = [tuple(n for n in row if n != _UNKNOWN) for row in rows]
+        self._future_ids = {futures: i for i, futures in enumerate(self._futures)}
         self._past_prompts = dict(arrays["past_prompts"].tolist())
         self._finds = int(np.count_nonzero(table != _UNKNOWN))
         return True
 
-    def _classes_within(self, node: int) -> frozenset[int]:
+    def _classes_within(self, node: int) -> tuple[int, ...]:
         """The classes of all characters that begin with the bytes that lead to a node."""
-        known = self._reachable.get(node)
+        known = self._within.get(node)
         if known is None:
             targets = set(self._utf8[node].tolist()) - {ILL_FORMED}
-            known = frozenset(t for t in targets if t >= 0)
-            known = known.union(*(self._classes_within(-2 - t) for t in targets if t < 0))
-            self._reachable[node] = known
+            found = {t for t in targets if t >= 0}
+            found = found.union(*(self._classes_within(-2 - t) for t in targets if t < 0))
+            known = self._within[node] = tuple(sorted(found))
         return known
 
-    def _every_character_matches(self, inner: int, node: int) -> bool:
-        """Whether all characters that begin with the bytes read complete a match: then these bytes already do."""
-        for cls in self._classes_within(node):
-            reached = self.machine.step(inner, cls)
-            if reached >= 0 and not self.machine.doomed(reached):
-                return False
-        return True
+    def _ahead(self, state: int) -> list[int]:
+        """What the machine is in, if need be after the rest of a character; as `_after`."""
+        number, node = self._keys[state]
+        return [self._after(number, node, cls) for cls in self._classes_within(node)] if node else [number]
 
     def machine_states(self, state: int) -> list[int]:
         """What the machine is in; within a character, what its possible ends lead to."""
-        number, node = self._keys[state]
-        machine = self.machine
-        inner = self._inner[number]
-        if node == 0:
-            return [inner]
-        reached = [machine.step(inner, cls) for cls in sorted(self._classes_within(node))]
-        return [~r if r < 0 else r for r in reached]
+        _ = self.machine
+        return [self._inner[~number if number < 0 else number] for number in self._ahead(state)]
+
+    def _known_distances(self) -> NDArray[np.int16]:
+        if len(self._distances) < self._count:
+            grown = np.full(len(self._table), _UNASKED, np.int16)
+            grown[: len(self._distances)] = self._distances
+            self._distances = grown
+        return self._distances
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
+        """See `Automaton.distances`. States never asked about before cost a Python call each."""
+        known = self._known_distances()
+        found = known[states]
+        if len(found) and found.min() == _UNASKED:
+            for state in set(states[found == _UNASKED].tolist()):
+                known[state] = min(255, self._distance(state)) if state != SINK else 255
+            found = known[states]
+        return found
+
+    def _distance(self, state: int) -> int:
+        machine, (number, node) = self.machine, self._keys[state]
+        if not node:
+            return machine.distance(self._inner[number])
+        return 1 + min(0 if n < 0 else machine.distance(self._inner[n]) for n in self._ahead(state))
 
     def past_prompt(self, state: int) -> int:
         """The state after a prompt, which ends between characters."""
@@ -409,14 +477,15 @@ class ClassAutomaton(TableAutomaton):
         known = self._past_prompts.get(state)
         if known is None:
             number, node = self._keys[state]
-            machine = self.machine
-            past = machine.past_prompt(self._inner[number])
-            known = self._past_prompts[state] = self._state(self._number(past, number, _PAST_PROMPT), node)
+            if node:
+                raise ValueError("a prompt does not end within a character")
+            past = self.machine.past_prompt(self._inner[number])
+            known = self._past_prompts[state] = self._state(self._number(past, number, _PAST_PROMPT), 0)
         return known
 
     def may_end(self, state: int) -> bool:
-        """Whether the text may end in this state."""
-        if state == SINK:
+        """Whether the text may end in this state. Within a character, well-formed UTF-8 is what forbids it."""
+        if state == SINK or self._keys[state][1]:
             return True
         self._grow_endings()
         if self._endings[state] == _UNASKED:

@@ -184,6 +184,13 @@ class ChecksumMachine(AlternatingMachine):
         threads, waiting = self._mains[main]
         return frozenset[object](threads) | self._sets[waiting], (runners, before)
 
+    def distance(self, state: int) -> int:
+        """See `AlternatingMachine.distance`."""
+        threads, waiting = self._mains[self._states[state][0]]
+        if waiting != FALSE:
+            return 0
+        return min((self._least[thread[0]] for thread, _ in threads), default=self._least[self._root[0]])
+
     def past_prompt(self, state: int) -> int:
         """See `AlternatingMachine.past_prompt`."""
         main, runners, before = self._states[state]

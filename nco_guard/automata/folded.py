@@ -45,6 +45,9 @@ class FoldedMachine:
         self._alive: dict[int, bool] = {}  # of the inner machine's states
         self._doomed: dict[int, bool] = {}
         self._may_end: dict[int, bool] = {}
+        # The most that a byte of the text can come to, as folded characters over bytes.
+        growth = [(len(image), len(c.encode("utf-8", "surrogatepass"))) for c, image in spec.images.items()]
+        self._growth = max(((1, 1), *growth), key=lambda pair: pair[0] / pair[1])
         self.start = self._state(inner.start, "")
 
     # -- the alphabet ------------------------------------------------------------------------------------------
@@ -171,6 +174,12 @@ class FoldedMachine:
             inner, matched, _ = self._feed_spelled(*self._states[state])
             known = self._may_end[state] = not matched and self.inner.may_end(inner)
         return known
+
+    def distance(self, state: int) -> int:
+        """See `automaton.CharMachine`. An escape under way has been paid for already."""
+        inner, pending, _ = self._states[state]
+        folded, written = self._growth
+        return max(0, -(-self.inner.distance(inner) * written // folded) - len(pending))
 
     # -- ways out ----------------------------------------------------------------------------------------------
 

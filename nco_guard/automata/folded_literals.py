@@ -8,7 +8,8 @@ with the mark, so it is found only where a mark stands: where no `\w` comes befo
 next character, or the end of the text, shows that no `\w` follows.
 
 A state is a node of the automaton and a place within a character; such pairs are numbered as they are met. Cost: as
-`tries`, per character instead of per byte, and some 150 bytes for every state met.
+`tries`, per character instead of per byte, and for every state met some 150 bytes; of the first thousands, the steps
+that were taken are kept too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -32,6 +34,8 @@ __all__ = ["FoldedAhoCorasick", "folds_evenly"]
 
 _KEY_LIMIT = 1 << 62
 _KEPT_STATES = 1 << 20
+_ROWS = 1 << 13  # states whose steps are kept, by class of bytes
+_UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
@@ -98,10 +102,25 @@ class FoldedAhoCorasick(Automaton):
             spelled[ord(character)] = chr(symbol) + (
                 chr(self._mark) if whole_word and self._between[symbol] else ""
             )
-        self._trie = self._build([s.translate(spelled) for s in strings])
+        weights = np.ones(self._mark + 1, np.uint8)
+        weights[self._mark] = 0
+        for members, symbol in number.items():
+            weights[symbol] = len(chr(members[0][0]).encode("utf-8", "surrogatepass"))
+        self._trie = self._build([s.translate(spelled) for s in strings], weights)
         self._utf8: NDArray[np.int32] = utf8_table(classes)
         self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
+        self._blank = self._blank_places()
         self._number(len(strings))
+
+    def _blank_places(self) -> NDArray[np.bool_]:
+        """Places within characters none of which is in any string: where they lead, only a waiting match depends."""
+        others = {0, self._mark - 1} if self.whole_word else {0}
+        return np.array([bool(i) and self._ends_of(i) <= others for i in range(len(self._utf8))])
+
+    def _ends_of(self, place: int) -> set[int]:
+        """The symbols of all characters that begin with the bytes that lead to a place."""
+        targets = set(self._utf8[place].tolist()) - {ILL_FORMED}
+        return {t for t in targets if t >= 0}.union(*(self._ends_of(-2 - t) for t in targets if t < 0))
 
     def _number(self, strings: int) -> None:
         self._nodes = self._trie.node_count
@@ -121,6 +140,7 @@ class FoldedAhoCorasick(Automaton):
         self._of_node: NDArray[np.int32] = np.full(self._nodes, -1, np.int32)
         self._of_node[[SINK, self._root]] = [0, 1]
         self._count = 3
+        self._rows: NDArray[np.int32] = np.full((16, int(self.byte_classes.max()) + 1), _UNKNOWN, np.int32)
         self.start = 1
         self.spaceless_start = 2
 
@@ -130,7 +150,7 @@ class FoldedAhoCorasick(Automaton):
         other._forget()
         return other
 
-    def _build(self, spelled: list[str]) -> SymbolTrie:
+    def _build(self, spelled: list[str], weights: NDArray[np.uint8]) -> SymbolTrie:
         if self.whole_word:
             mark = chr(self._mark)
             spelled = [mark + s for s in spelled]
@@ -140,7 +160,7 @@ class FoldedAhoCorasick(Automaton):
         narrow = self._mark < 256
         data = "".join(ordered).encode("latin-1" if narrow else "utf-16-le")
         buffer = np.frombuffer(data, np.uint8) if narrow else np.frombuffer(data, "<u2").astype(np.uint16)
-        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1)
+        return SymbolTrie.build(buffer, lengths, np.array(order, np.int64), self._mark + 1, weights=weights)
 
     def _marked(self, node: int) -> int:
         reached = self._trie.step(node, self._mark)
@@ -148,8 +168,7 @@ class FoldedAhoCorasick(Automaton):
 
     def _only_between(self, place: int) -> bool:
         r"""Whether every character that begins with the bytes that lead to a place is outside `\w`."""
-        targets = set(self._utf8[place].tolist()) - {ILL_FORMED}
-        return all(bool(self._between[t]) if t >= 0 else self._only_between(-2 - t) for t in targets)
+        return all(bool(self._between[symbol]) for symbol in self._ends_of(place))
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -177,7 +196,8 @@ class FoldedAhoCorasick(Automaton):
             return SINK
         matched = False
         if target < 0:
-            key = node + self._nodes * (-2 - target)
+            forgotten = self._blank[-2 - target] and not (self.whole_word and self._trie.outputs[node])
+            key = (ROOT if forgotten else node) + self._nodes * (-2 - target)
             broken = bool(self._breaks[-2 - target])
         else:
             key = self._trie.step(node, target)
@@ -198,11 +218,38 @@ class FoldedAhoCorasick(Automaton):
 
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. int32. States met for the first time cost some Python each."""
+        if self._count > len(self._rows) and len(self._rows) < _ROWS:
+            grown = np.full((min(2 * self._count, _ROWS), self._rows.shape[1]), _UNKNOWN, np.int32)
+            grown[: len(self._rows)] = self._rows
+            self._rows = grown
+        classes = self.byte_classes[symbols]
+        if len(states) and int(states.max()) >= len(self._rows):
+            kept = states < len(self._rows)
+            reached = np.full(len(states), _UNKNOWN, np.int32)
+            reached[kept] = self._rows[states[kept], classes[kept]]
+        else:
+            reached = self._rows[states, classes]
+        if len(reached) and reached.min() == _UNKNOWN:
+            missing = np.flatnonzero(reached == _UNKNOWN)
+            pairs = states[missing].astype(np.int64) << 8 | classes[missing]
+            _, first, of = np.unique(pairs, return_index=True, return_inverse=True)
+            some = missing[first]
+            found = self._find_many(states[some], symbols[some])
+            reached[missing] = found[of.ravel()]
+            some, found = some[states[some] < len(self._rows)], found[states[some] < len(self._rows)]
+            self._rows[states[some], classes[some]] = found
+        return reached
+
+    def _find_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         before = self._keys[states]
         places, nodes = np.divmod(before % self._span, self._nodes)
         targets = self._utf8[places, symbols]
         whole = targets >= 0
-        keys = np.where(whole, 0, nodes + self._nodes * (-2 - targets))
+        inside = np.where(whole, 0, -2 - targets)
+        forgotten = self._blank[inside]
+        if self.whole_word:
+            forgotten &= ~self._trie.outputs[nodes]
+        keys = np.where(whole, 0, np.where(forgotten, ROOT, nodes) + self._nodes * inside)
         read = np.flatnonzero(whole)
         kinds = targets[read].astype(self._trie.edges.dtype)
         reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)
@@ -212,7 +259,7 @@ class FoldedAhoCorasick(Automaton):
             after = np.flatnonzero(self._between[kinds])
             marked = self._trie.step_many(reached[after], np.full(len(after), self._mark, kinds.dtype))
             reached[after] = marked ^ (marked >> 31)
-            broken = self._breaks[np.where(whole, 0, -2 - targets)]
+            broken = self._breaks[inside]
             broken[read] = self._between[kinds]
             prompted = before >= self._prompt
             matched = broken & self._trie.outputs[nodes] & ~prompted
@@ -236,7 +283,17 @@ class FoldedAhoCorasick(Automaton):
         stripped = (states == self.spaceless_start) & (symbols == 0x20)
         return np.where(stripped, self.start, np.where(matched, ~found, found)).astype(np.int32)
 
-    @property
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """How many more bytes each state needs, at least, for a match to complete or to wait for the text's end."""
+        places, nodes = np.divmod(self._keys[states] % self._span, self._nodes)
+        found = self._trie.distances[nodes]
+        # Within a character, up to three of its bytes have been read.
+        np.subtract(found, np.minimum(found, 3), out=found, where=(places > 0) & (found < 255))
+        if self.whole_word:
+            found[self._trie.outputs[nodes]] = 0
+        return found
+
+    @cached_property
     def byte_classes(self) -> NDArray[np.uint8]:
         """uint8 [256]: bytes of one class begin, continue and end characters that the strings do not tell apart.
 
@@ -252,7 +309,7 @@ class FoldedAhoCorasick(Automaton):
         return self._state(self._prompt + key % self._span) if self.whole_word and key else state
 
     def may_end(self, state: int) -> bool:
-        """Whether the text may end in this state: not after a whole word."""
+        """Whether the text may end in this state: not after a whole word. Within a character, UTF-8 forbids it."""
         return not self._waiting(state)
 
     def _waiting(self, state: int) -> bool:
@@ -260,7 +317,8 @@ class FoldedAhoCorasick(Automaton):
         return (
             self.whole_word
             and key < self._prompt
-            and bool(self._trie.outputs[key % self._span % self._nodes])
+            and key % self._span < self._nodes
+            and bool(self._trie.outputs[key % self._span])
         )
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -268,9 +326,8 @@ class FoldedAhoCorasick(Automaton):
         if not self.whole_word:
             return np.ones(len(states), np.bool_)
         keys = self._keys[states]
-        verdicts: NDArray[np.bool_] = (keys >= self._prompt) | ~self._trie.outputs[
-            keys % self._span % self._nodes
-        ]
+        places, nodes = np.divmod(keys % self._span, self._nodes)
+        verdicts: NDArray[np.bool_] = (keys >= self._prompt) | (places > 0) | ~self._trie.outputs[nodes]
         return verdicts
 
     def patterns_ending(self, state: int) -> list[int]:
@@ -304,6 +361,7 @@ class FoldedAhoCorasick(Automaton):
             + 9 * self._utf8.size
             + self._keys.nbytes
             + self._of_node.nbytes
+            + self._rows.nbytes
             + 140 * self._count
         )
 
@@ -325,6 +383,7 @@ class FoldedAhoCorasick(Automaton):
         plain = np.flatnonzero(keys < self._nodes)
         self._of_node[keys[plain]] = plain
         self._of_node[self._root] = self.start
+        self._rows = np.full((16, self._rows.shape[1]), _UNKNOWN, np.int32)
         return True
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -370,5 +429,6 @@ class FoldedAhoCorasick(Automaton):
         automaton._trie, automaton._utf8, automaton._between, automaton._breaks = trie, utf8, between, breaks
         automaton.whole_word, automaton.names_hits = map(bool, flags.tolist())
         automaton._mark = trie.symbol_count - 1
+        automaton._blank = automaton._blank_places()
         automaton._number(len(arrays["end_nodes"]))
         return automaton

@@ -8,6 +8,7 @@ The paper keeps the set of states reached from every start position (section 4.2
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from interegular import FSM
@@ -43,7 +44,7 @@ class FsmMachine:
         self._map = fsm.map
         self._finals = frozenset(fsm.finals)
         self._initial = fsm.initial
-        self._live = _alive_states(fsm)
+        self._remaining = _remaining(fsm)
         self._states: list[frozenset[object]] = []
         self._ids: dict[frozenset[object], int] = {}
         self.start = self._state(frozenset([self._initial]))
@@ -89,7 +90,7 @@ class FsmMachine:
 
     def is_bare(self, state: int) -> bool:
         """Whether no word is under way in this state."""
-        return self._live.isdisjoint(self._states[state])
+        return self._remaining.keys().isdisjoint(self._states[state])
 
     def may_end(self, state: int) -> bool:
         """Always: a word is complete with its last character."""
@@ -98,6 +99,11 @@ class FsmMachine:
     def doomed(self, state: int) -> bool:
         """Never: the text may always end."""
         return False
+
+    def distance(self, state: int) -> int:
+        """How many more characters a word needs at least, one that begins here included."""
+        ahead = [self._remaining[m] for m in (self._initial, *self._states[state]) if m in self._remaining]
+        return max(1, min(ahead, default=255))
 
     def past_prompt(self, state: int) -> int:
         """The same state: a word is complete with its last character, and waits for nothing."""
@@ -129,16 +135,18 @@ class FsmMachine:
         return best
 
 
-def _alive_states(fsm: FSM) -> frozenset[object]:
-    """The states from which a word can still be completed."""
+def _remaining(fsm: FSM) -> dict[object, int]:
+    """How many symbols a word needs yet at least, for the states from which one can still be completed."""
     sources: dict[object, set[object]] = {}
     for state, moves in fsm.map.items():
         for reached in moves.values():
             sources.setdefault(reached, set()).add(state)
-    found = set[object](fsm.finals)
-    waiting = list(found)
+    found = dict.fromkeys(fsm.finals, 0)
+    waiting = deque[object](found)
     while waiting:
-        fresh = sources.get(waiting.pop(), set()) - found
-        found |= fresh
-        waiting.extend(fresh)
-    return frozenset(found)
+        current = waiting.popleft()
+        for source in sources.get(current, ()):
+            if source not in found:
+                found[source] = found[current] + 1
+                waiting.append(source)
+    return found

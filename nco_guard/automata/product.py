@@ -65,6 +65,7 @@ class ProductMachine:
         self._place: dict[tuple[int, int], int] = {}
         self._ends: list[bool] = []
         self._doomed: list[bool] = []
+        self._distances: list[int] = []
         # Product states: their rows, negative where a match has just completed.
         self._rows = _Rows(len(self._members))
         self._steps = _Rows(self.classes.count)
@@ -81,6 +82,7 @@ class ProductMachine:
             self._owner.append(key)
             self._ends.append(self._members[member].may_end(state))
             self._doomed.append(self._members[member].doomed(state))
+            self._distances.append(self._members[member].distance(state))
         return place
 
     def _intern(self, row: NDArray[np.int32]) -> int:
@@ -149,6 +151,11 @@ class ProductMachine:
         if known is None:
             known = self._may_end[state] = all(self._ends[place] for place in self._row(state).tolist())
         return known
+
+    def distance(self, state: int) -> int:
+        """The least of the members'."""
+        nearest: int = min(self._distances[place] for place in self._row(state).tolist())
+        return nearest
 
     def past_prompt(self, state: int) -> int:
         """The same state, but without matches that end in what was read."""

@@ -39,6 +39,7 @@ DONE = 0  # the empty continuation: matched
 HERE = 1  # the end of a lookbehind, or of a match whose exact end matters: matched if the text stands here
 BEFORE = -1  # result of a step from HERE: matched at the position before the character read
 NO_LIMIT = -1
+_MANY = 1 << 30  # in place of longer lengths
 
 # What precedes a position, as bits.
 AT_START, AFTER_NEWLINE, AFTER_WORD, AFTER_ASCII_WORD = 1, 2, 4, 8
@@ -123,6 +124,7 @@ class ThreadSets:
         self._ops: list[_Op | None] = [None, _HereOp()]
         self._rests: list[int] = [DONE, DONE]
         self._nullable: list[bool] = [True, True]
+        self._least: list[int] = [0, 0]  # characters it reads at least
         self._shapes: list[int] = [0, 1]
         self._counters: list[tuple[int, ...]] = [(), ()]
         self._cell_ids: dict[tuple[_Op, int], int] = {}
@@ -130,6 +132,7 @@ class ThreadSets:
         self._parts: list[_Op] = []
         self._part_ids: dict[_Op, int] = {}
         self._part_nullable: list[bool] = []
+        self._part_least: list[int] = []
         self._part_cells: dict[tuple[int, int], int] = {}
 
         # Ds.
@@ -219,7 +222,18 @@ class ThreadSets:
             part = self._part_ids[op] = len(self._parts)
             self._parts.append(op)
             self._part_nullable.append(is_nullable(node))
+            self._part_least.append(self._least_of(op))
         return part
+
+    def _least_of(self, op: _Op) -> int:
+        """How many characters a part of the pattern reads at least."""
+        if isinstance(op, _SequenceOp):
+            return sum(self._part_least[item] for item in op.items)
+        if isinstance(op, _AltOp):
+            return min((self._part_least[option] for option in op.options), default=_MANY)
+        if isinstance(op, _RepeatOp):
+            return min(op.low * self._part_least[op.body], _MANY)
+        return int(isinstance(op, _CharOp))
 
     def _cons(self, part: int, rest: int) -> int:
         """The continuation: this part of the pattern, then rest."""
@@ -246,6 +260,7 @@ class ThreadSets:
             self._ops.append(op)
             self._rests.append(rest)
             self._nullable.append(optional and self._nullable[rest])
+            self._least.append(min(self._least_of(op) + self._least[rest], _MANY))
             kind: object = op
             counters = self._counters[rest]
             if isinstance(op, _RepeatOp):
@@ -339,6 +354,10 @@ class ThreadSets:
         if TRUE in (a, b):
             return TRUE
         return self._intern(set(self._sets[a] | self._sets[b]))
+
+    def _least_ahead(self, d: int) -> int:
+        """How many characters are read at least until some thread of a D may be through."""
+        return min((self._least[cell] for cell, _, _ in self._sets[d]), default=_MANY)
 
     # -- one step ----------------------------------------------------------------------------------------------
 

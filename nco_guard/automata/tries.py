@@ -41,7 +41,8 @@ class SymbolTrie:
     """The automaton that finds every occurrence of any of the sequences, over symbols `0 .. symbol_count - 1`.
 
     Immutable once built, so it may be shared between threads. `outputs[node]`: whether some sequence ends in the node.
-    `distances[node]` uint8: after how many symbols, at least one, the next sequence can end; 255: as many or more.
+    `distances[node]` uint8: after how many symbols, at least one, the next sequence can end, each counted by its weight
+    (see `build`); 255: as many or more.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -76,13 +77,15 @@ class SymbolTrie:
         symbol_count: int,
         *,
         spaceless: int | None = None,
+        weights: NDArray[np.uint8] | None = None,
         state_limit: int = _STATE_LIMIT,
         row_budget: int = _ROW_BUDGET,
     ) -> SymbolTrie:
         """From sequences in sorted order, one after another in `buffer`.
 
         `lengths`: how many symbols each has, at least one. `indices`: the caller's number of each. `spaceless`: the
-        symbol that leads from the second root to the root. Sequences may be there several times.
+        symbol that leads from the second root to the root. `weights`: what each symbol counts for in distances,
+        the first one of a sequence at least 1 (default: all 1). Sequences may be there several times.
 
         Errors: `StateLimitError` for more than `state_limit` nodes.
         """
@@ -106,7 +109,7 @@ class SymbolTrie:
             }
         )
         trie._link(levels)
-        trie._measure(levels)
+        trie._measure(levels, np.ones(symbol_count, np.uint8) if weights is None else weights)
         trie._rows[ROOT * symbol_count : _FIRST * symbol_count] = np.tile(
             trie._rows[ROOT * symbol_count : (ROOT + 1) * symbol_count], 2
         )
@@ -135,15 +138,18 @@ class SymbolTrie:
             if first < below:
                 rows[first:below] = rows[self.fail[first:below]]
 
-    def _measure(self, levels: list[tuple[int, int]]) -> None:
+    def _measure(self, levels: list[tuple[int, int]], weights: NDArray[np.uint8]) -> None:
         """Distances: first within the tree, from the leaves upwards, then by way of the failure links."""
         for depth in range(len(levels) - 1, -1, -1):
             first, last = levels[depth]
             above, below = levels[depth - 1] if depth else (ROOT, ROOT + 1)
             begins = self.first_child[above:below]
             parents = np.flatnonzero(begins < self.first_child[above + 1 : below + 1])
-            steps = np.minimum(self.distances[first:last], _FAR - 1) + np.uint8(1)
-            steps[self.outputs[first:last]] = 1
+            costs = weights[self.edges[first:last]]
+            if not depth:
+                costs = np.maximum(costs, 1)
+            on = np.minimum(self.distances[first:last], _FAR - costs) + costs
+            steps = np.where(self.outputs[first:last], costs, on)
             self.distances[above + parents] = np.minimum.reduceat(steps, begins[parents] - first)
         self.distances[SPACELESS] = self.distances[ROOT]
         for first, last in levels:

@@ -14,13 +14,9 @@ from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["ENDING_NOW", "ExitPaths", "OpenPaths"]
+__all__ = ["Bits", "ExitPaths", "OpenPaths"]
 
 Bits = NDArray[np.int64]
-
-ENDING_NOW = 1  # the bit of the empty path: the text may end where it is
-
-_UNKNOWN = -1
 
 
 class ExitPaths:
@@ -94,39 +90,24 @@ class OpenPaths:
     def __init__(self, paths: ExitPaths, automaton: Automaton) -> None:
         self._paths = paths
         self._automaton = automaton
-        self._known: Bits = np.zeros(0, np.int64)
+        self._known: dict[int, int] = {}
 
     def of(self, states: NDArray[np.int32]) -> Bits:
         """For each state, the paths that lead to an allowed end, as bits."""
-        distances = self._automaton.distances(states)
-        if distances is not None:
-            # Nothing to keep: nearly all states are too far from a match for any path to complete one.
-            ways = np.full(len(states), self._paths.every, np.int64)
-            near = np.flatnonzero(distances <= self._paths.longest)
-            if len(near):
-                distinct, places = np.unique(states[near], return_inverse=True)
-                ways[near] = self._paths.open_from(self._automaton, distinct)[places.ravel()]
+        ways = np.full(len(states), self._paths.every, np.int64)
+        near = np.flatnonzero(self._automaton.distances(states) <= self._paths.longest)
+        if not len(near):
             return ways
-        if len(self._known) < self._automaton.state_count:
-            grown = np.full(self._automaton.state_count * 5 // 4 + 16, _UNKNOWN, np.int64)
-            grown[: len(self._known)] = self._known
-            self._known = grown
-        found = self._known[states]
-        if (found < 0).any():
-            fresh = np.array(sorted(set(states[found < 0].tolist())), np.int32)
-            self._known[fresh] = self._paths.open_from(self._automaton, fresh)
-            found = self._known[states]
-        return found
-
-    def found(self) -> Bits:
-        """What is known, by state, for a store."""
-        return self._known[: self._automaton.state_count]
-
-    def recall(self, known: Bits) -> None:
-        """Take up what `found` gave for an automaton with the same states."""
-        self._known = known.copy()
+        distinct, places = np.unique(states[near], return_inverse=True)
+        known = self._known
+        fresh = [state for state in distinct.tolist() if state not in known]
+        if fresh:
+            found = self._paths.open_from(self._automaton, np.array(fresh, np.int32))
+            known.update(zip(fresh, found.tolist(), strict=True))
+        ways[near] = np.array([known[state] for state in distinct.tolist()], np.int64)[places.ravel()]
+        return ways
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
-        return self._known.nbytes
+        """Bytes held (estimated)."""
+        return 150 * len(self._known)

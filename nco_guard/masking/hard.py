@@ -13,18 +13,18 @@ Only tokens without such a proof are followed further, in the end by a search ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import Automaton
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.tables import ConstraintTable, StateView
+from nco_guard.masking.watched import WatchedTokens, WaysOut
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["HardConstraints"]
@@ -50,15 +50,6 @@ def _distinct(rows: Rows) -> Rows:
     return np.frombuffer(b"".join(distinct), np.int32).reshape(len(distinct), -1).copy()
 
 
-def _fed(automaton: Automaton, state: int, data: Iterable[int]) -> int:
-    """The state after the bytes; negative if a match completes on the way."""
-    for byte in data:
-        state = automaton.step(state, byte)
-        if state < 0:
-            break
-    return state
-
-
 class HardConstraints:
     """All hard constraints over one vocabulary. States are tuples, one entry per constraint, in the order of `tables`.
 
@@ -66,9 +57,14 @@ class HardConstraints:
     """
 
     def __init__(
-        self, tables: Sequence[ConstraintTable], vocabulary: Vocabulary, tree: PrefixTree, paths: ExitPaths
+        self,
+        tables: Sequence[ConstraintTable],
+        vocabulary: Vocabulary,
+        tree: PrefixTree,
+        paths: ExitPaths,
+        like: HardConstraints | None = None,
     ) -> None:
-        """`tree` holds the tokens that add text and do not end it."""
+        """`tree` holds the tokens that add text and do not end it. `like`: others, over the same vocabulary."""
         self.tables = tuple(tables)
         self._automata = [table.automaton for table in tables]
         self._vocabulary = vocabulary
@@ -88,7 +84,6 @@ class HardConstraints:
         silent = ~self._with_text
         silent[list(vocabulary.eos_ids)] = False
         self._silent: Ids = np.flatnonzero(silent)
-        self._scratch: NDArray[np.int64] = np.zeros(self._width, np.int64)  # all 0 between calls
         self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
         # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
@@ -99,6 +94,18 @@ class HardConstraints:
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
         self._expanded = 0
+
+        pending = [table.view(table.root).pending for table in tables]
+        ids = union([part for part in pending if len(part)], self._width)
+        earlier = None if like is None else like._watched
+        self._watched: WatchedTokens = (
+            earlier.kept_for(tables)
+            if earlier is not None and np.array_equal(earlier.ids, ids)
+            else WatchedTokens(ids, vocabulary.tokens, paths)
+        )
+        self._ways_out = WaysOut(self._watched, tables)
+        self._further_sets: dict[bytes, WaysOut] = {}
+        self._further_of: dict[tuple[int, int], WaysOut | None] = {}
 
     # -- each constraint by itself -----------------------------------------------------------------------------
 
@@ -144,7 +151,8 @@ class HardConstraints:
         views = self._views(states)
         completing = self._completing(states, views)
         parts = [completing]
-        doubtful = self._without_proof(views, self._pending(views, completing), tokens_left)
+        doubtful = self._without_proof(states, views, self._ways_within[tokens_left])
+        doubtful = minus(doubtful, completing, self._width)
         if len(doubtful):
             late = doubtful[~self._can_end(self._next_rows(states, doubtful), tokens_left)]
             if len(late):
@@ -162,26 +170,30 @@ class HardConstraints:
             return NO_IDS
         return minus(parts[0] if len(parts) == 1 else union(parts, self._width), completing, self._width)
 
-    def _without_proof(self, views: list[StateView], pending: Ids, tokens_left: int) -> Ids:
-        """Those of the tokens after which each way out of at most `tokens_left` tokens is barred by some constraint."""
-        if not len(pending):
-            return NO_IDS
-        total = np.zeros(len(pending), np.int64)
-        scratch = self._scratch
-        for table, view in zip(self.tables, views, strict=True):
-            if table.usual:
-                scratch[view.unusual] = view.barred ^ table.usual
-                total |= scratch[pending] ^ table.usual
-                scratch[view.unusual] = 0
-        plain = [v for t, v in zip(self.tables, views, strict=True) if not t.usual and len(v.unusual)]
-        for view in plain:
-            scratch[view.unusual] |= view.barred
-        total |= scratch[pending]
-        for view in plain:
-            scratch[view.unusual] = 0
-        ways = self._ways_within[tokens_left]
-        doubtful: Ids = pending[total & ways == ways]
-        return doubtful
+    def _without_proof(self, states: States, views: list[StateView], ways: int) -> Ids:
+        """The tokens after which the text may not end, and none of these ways out was found to be open to all."""
+        parts = [self._ways_out.without(states, ways)]
+        for i, view in enumerate(views):
+            further = self._further(i, states[i], view)
+            if further is not None:
+                parts.append(further.without(states, ways))
+        found = [part for part in parts if len(part)]
+        return union(found, self._width) if found else NO_IDS
+
+    def _further(self, index: int, state: int, view: StateView) -> WaysOut | None:
+        """The ways out after tokens that are pending in this state of a constraint, and in no start state."""
+        table = self.tables[index]
+        if state == table.root or not len(view.pending):
+            return None
+        key = (index, state)
+        if key not in self._further_of:
+            ids = minus(view.pending, self._watched.ids, self._width)
+            place = ids.tobytes()
+            if len(ids) and place not in self._further_sets:
+                watched = WatchedTokens(ids, self._vocabulary.tokens, self._paths)
+                self._further_sets[place] = WaysOut(watched, self.tables)
+            self._further_of[key] = self._further_sets[place] if len(ids) else None
+        return self._further_of[key]
 
     def _can_end(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row of states: whether the text can be brought to an allowed end by at most so many tokens.
@@ -210,7 +222,7 @@ class HardConstraints:
             automaton, level, known = self._automata[self._utf8], {state}, 0
             while known < _NO_EXIT and level and not any(map(automaton.may_end, level)):
                 known += 1
-                level = {r for s in level for t in self._tails() if (r := _fed(automaton, s, t)) >= 0} - level
+                level = {r for s in level for t in self._tails() if (r := automaton.read(s, t)) >= 0} - level
             self._needed_by[state] = known = known if level else _NO_EXIT
         return known
 
@@ -310,4 +322,6 @@ class HardConstraints:
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
         entries = len(self._exits) + len(self._searched) + len(self._expansions)
-        return self._scratch.nbytes + self._expansion_bytes + entries * (120 + 4 * len(self.tables))
+        ways = [self._watched, *(further.watched for further in self._further_sets.values())]
+        held = self._expansion_bytes + sum(w.nbytes for w in ways)
+        return held + entries * (120 + 4 * len(self.tables))

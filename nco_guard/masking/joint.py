@@ -28,8 +28,6 @@ from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ENDED", "VIOLATED", "JointTables"]
 
-_NO_STATES: NDArray[np.int32] = np.zeros(0, np.int32)
-
 VIOLATED = -1
 ENDED = -2
 
@@ -79,7 +77,9 @@ class JointTables:
             self.tables: tuple[ConstraintTable, ...] = self._tables_of(vocabulary, known)
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
-        self._together = HardConstraints([self.tables[i] for i in self._hard], vocabulary, tree, self._paths)
+        together = None if like is None else like._together
+        hard = [self.tables[i] for i in self._hard]
+        self._together: HardConstraints = HardConstraints(hard, vocabulary, tree, self._paths, together)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
 
@@ -97,12 +97,7 @@ class JointTables:
     def _tables_of(
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
     ) -> tuple[ConstraintTable, ...]:
-        # Where no state goes far from the root's ways, a quotient saves nothing.
-        partitions = {
-            id(c): c.automaton.byte_classes
-            for c in self.constraints
-            if id(c) not in known and c.automaton.distances(_NO_STATES) is None
-        }
+        partitions = {id(c): c.automaton.byte_classes for c in self.constraints if id(c) not in known}
         self._quotients.plan(partitions.values())
         found: list[ConstraintTable] = []
         for constraint in self.constraints:
@@ -110,9 +105,8 @@ class JointTables:
             if table is None:
                 classes = partitions.get(id(constraint))
                 tree = self._tree if classes is None else self._quotients.of(classes)
-                table = ConstraintTable(
-                    constraint, tree, vocabulary, self._paths, self._quotients.scratch(tree), self._store
-                )
+                scratch = self._quotients.scratch(tree)
+                table = ConstraintTable(constraint, tree, vocabulary, self._paths, scratch, self._store)
             found.append(table)
         return tuple(found)
 

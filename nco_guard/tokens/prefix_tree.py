@@ -175,13 +175,13 @@ class PrefixTree:
 
     @cached_property
     def heights(self) -> NDArray[np.uint8]:
-        """uint8 [nodes]: how many bytes the longest token below a node goes on after it; at most 250."""
+        """uint8 [nodes]: how many bytes the longest token below a node goes on after it; 255: or more."""
         heights = np.zeros(len(self), np.int64)
         for first, last in reversed(self.levels):
             # Siblings are neighbours.
             begins = np.flatnonzero(np.diff(self.parent[first:last], prepend=-1))
             heights[self.parent[first:last][begins]] = 1 + np.maximum.reduceat(heights[first:last], begins)
-        return np.minimum(heights, 250).astype(np.uint8)
+        return np.minimum(heights, 255).astype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.byte)

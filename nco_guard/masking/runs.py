@@ -1,0 +1,292 @@
+"""One hard constraint's automaton run over a prefix tree: from the root once, from every other state by differences.
+
+Search automata forget. From almost every state, after a byte or two of a token, the run is in the same state as the
+run that began at the root; from there on the two are identical. And most states are so far from any match that no
+token below a node could complete one (`Automaton.distances`): there the run need not go on at all. What is left of a
+tree of 275,000 nodes is a few hundred. States from which nearly everything is different ("within a word") are much like
+each other: a few of them are kept for comparison too.
+
+Exact for any deterministic search automaton; Aho-Corasick failure links are the special case.
+
+Cost: some 15 NumPy calls per level of the tree that a run reaches, usually two to four levels, and a Python call for
+each transition of the automaton not met before.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata import Automaton
+from nco_guard.tokens import PrefixTree
+
+__all__ = ["Difference", "Run", "Runs", "SoftRun"]
+
+Nodes = NDArray[np.int64]
+States = NDArray[np.int32]
+
+# In place of a state:
+COMPLETED = -1  # a match completes at this node
+UNVISITED = -2  # one has completed above, or none can complete here or below
+
+_REFERENCES = 3  # known runs beside the root's
+_WIDE = 400  # a run that differs in so many nodes is worth remembering
+
+_ROOT: Nodes = np.zeros(1, np.int64)
+_NO_NODES: Nodes = np.zeros(0, np.int64)
+_NO_STATES: States = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the run from some state differs from a run that is known.
+
+    `matched`: nodes at which a match completes that does not in the known run, nor above. `changed` and `states`: nodes
+    without a match that are in another state than there, and which. `cleared`: nodes at and below which the known run
+    holds something, and this one nothing. No order is promised.
+    """
+
+    matched: Nodes
+    changed: Nodes
+    states: States
+    cleared: Nodes
+
+    @property
+    def width(self) -> int:
+        """How many nodes differ."""
+        return len(self.matched) + len(self.changed) + len(self.cleared)
+
+
+class Run:
+    """The run of an automaton over a tree from one state.
+
+    `states` int32 or int16 [nodes]; `tops`: the nodes at which matches complete; `visited`: those that have a state.
+    """
+
+    def __init__(self, states: States | NDArray[np.int16]) -> None:
+        self.states = states
+        self.tops: Nodes = np.flatnonzero(states == COMPLETED)
+        self.visited: Nodes = np.flatnonzero(states >= 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.states.nbytes + self.tops.nbytes + self.visited.nbytes
+
+
+class Runs:
+    """The runs of one automaton over one tree: the root's, some others, and how all further ones differ from these.
+
+    `known`: the root's run, then up to `_REFERENCES` from states that differ much from all before. A rule for whole
+    words differs from its start nearly everywhere while a word goes on; but one such state hardly from another.
+    """
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        tree: PrefixTree,
+        seen: NDArray[np.bool_],
+        *,
+        slack: int = 0,
+        root: States | NDArray[np.int16] | None = None,
+    ) -> None:
+        """`slack`: how many bytes beyond a token a match, or a state that may not end the text, still is of interest.
+
+        `seen` bool [nodes]: scratch, all False between calls. `root`: the states of the root's run, where they are
+        known. Errors: `StateLimitError` of the automaton, as for all methods.
+        """
+        self.automaton = automaton
+        self.tree = tree
+        self._slack = slack
+        self._seen = seen
+        self._first: Nodes = np.arange(1, tree.child_count[0] + 1)
+        self.known = [Run(self._run_from(automaton.start) if root is None else root)]
+
+    def emptied(self) -> Runs:
+        """The same, with the root's run alone."""
+        runs = copy(self)
+        runs.known = self.known[:1]
+        return runs
+
+    @property
+    def root(self) -> Run:
+        """The run from the start."""
+        return self.known[0]
+
+    def _run_from(self, state: int) -> States | NDArray[np.int16]:
+        states = np.full(len(self.tree), UNVISITED, np.int32)
+        states[0] = state
+        parents, current = _ROOT, np.array([state], np.int32)
+        while len(parents):
+            nodes, reached = self._step(parents, current)
+            if not len(nodes):
+                break
+            states[nodes[reached < 0]] = COMPLETED
+            on = np.flatnonzero(reached >= 0)
+            nodes, reached = nodes[on], reached[on]
+            near = self._near(nodes, reached)
+            parents, current = nodes[near], reached[near]
+            states[parents] = current
+        return states.astype(np.int16) if self.automaton.state_count <= np.iinfo(np.int16).max else states
+
+    def _step(self, parents: Nodes, current: States) -> tuple[Nodes, States]:
+        """The children of the nodes, and the states reached there."""
+        tree = self.tree
+        if parents is _ROOT:
+            nodes = self._first
+            return nodes, self._reached(np.repeat(current, len(nodes)), tree.byte[nodes])
+        counts = tree.child_count[parents]
+        ends = np.cumsum(counts)
+        nodes = np.repeat(tree.first_child[parents] - ends + counts, counts)
+        nodes += np.arange(len(nodes))
+        return nodes, self._reached(np.repeat(current, counts), tree.byte[nodes])
+
+    def _reached(self, states: States, symbols: NDArray[np.uint8]) -> States:
+        reached = self.automaton.step_many(states, symbols)
+        return np.maximum(reached, COMPLETED, out=reached)
+
+    def _near(self, nodes: Nodes, states: States) -> NDArray[np.bool_]:
+        """Whether anything can happen at or below the nodes, from these states on."""
+        reach = self.tree.heights[nodes]
+        distances = self.automaton.distances(states)
+        if self._slack:
+            # 255 stands for more in both.
+            return distances <= np.minimum(reach.astype(np.int16) + self._slack, 255)
+        return distances <= reach
+
+    def difference(self, state: int) -> tuple[int, Difference]:
+        """Which known run the one from a state differs least from after one byte, and how it does."""
+        nodes, reached = self._step(_ROOT, np.array([state], np.int32))
+        nearest, usual = 0, self.known[0].states[nodes]
+        on = np.flatnonzero(reached != usual)
+        for place, run in enumerate(self.known[1:], 1):
+            its = run.states[nodes]
+            differing = np.flatnonzero(reached != its)
+            if len(differing) < len(on):
+                nearest, usual, on = place, its, differing
+        return nearest, self._differing(self.known[nearest], nodes[on], reached[on], usual[on])
+
+    def _differing(
+        self, run: Run, nodes: Nodes, reached: States, usual: States | NDArray[np.int16]
+    ) -> Difference:
+        matches, others, states, cleared = [_NO_NODES], [_NO_NODES], [_NO_STATES], [_NO_NODES]
+        while len(nodes):
+            if reached.min() < 0:
+                matches.append(nodes[reached < 0])
+                on = np.flatnonzero(reached >= 0)
+                nodes, reached, usual = nodes[on], reached[on], usual[on]
+            near = self._near(nodes, reached)
+            parents, current = nodes[near], reached[near]
+            cleared.append(nodes[~near & (usual != UNVISITED)])
+            if not len(parents):
+                break
+            others.append(parents)
+            states.append(current)
+            nodes, reached = self._step(parents, current)
+            usual = run.states[nodes]
+            on = np.flatnonzero(reached != usual)
+            nodes, reached, usual = nodes[on], reached[on], usual[on]
+        return Difference(
+            np.concatenate(matches), np.concatenate(others), np.concatenate(states), np.concatenate(cleared)
+        )
+
+    def remember(self, state: int, found: Difference) -> Run | None:
+        """The run from a state as one more known one, if it differs enough from the others to be worth it."""
+        if found.width < _WIDE or len(self.known) > _REFERENCES:
+            return None
+        run = Run(self._run_from(state))
+        self.known.append(run)
+        return run
+
+    def left(self, nodes: Nodes, found: Difference) -> Nodes:
+        """Those of the nodes at which a run is still the known one that it differs from by `found`."""
+        if not len(nodes):
+            return nodes
+        seen, tree = self._seen, self.tree
+        seen[found.changed] = True
+        nodes = nodes[~seen[nodes]]
+        seen[found.changed] = False
+        gone = np.concatenate([found.cleared, found.matched])
+        if len(gone) and len(nodes):
+            low = tree.low[gone]
+            order = np.argsort(low)
+            low, high = low[order], tree.high[gone][order]
+            # The subtrees are disjoint: the last that begins before a node is the only one that it can be in.
+            own = tree.low[nodes]
+            within = np.searchsorted(low, own, side="right") - 1
+            nodes = nodes[(within < 0) | (own >= high[within])]
+        return nodes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; not the tree's nor the automaton's."""
+        return sum(run.nbytes for run in self.known)
+
+
+class SoftRun:
+    """The same for a soft constraint: matches may complete, and the text go on.
+
+    Whether one has completed on the way is kept apart from the state: `completed` bool [nodes], `states` of all nodes.
+    """
+
+    def __init__(self, automaton: Automaton, tree: PrefixTree) -> None:
+        """Errors: `StateLimitError` of the automaton."""
+        states: States = np.zeros(len(tree), np.int32)
+        states[0] = automaton.start
+        completed = np.zeros(len(tree), np.bool_)
+        for first, last in tree.levels:
+            above = tree.parent[first:last]
+            reached = automaton.step_many(states[above], tree.byte[first:last])
+            matched = reached < 0
+            completed[first:last] = matched | completed[above]
+            states[first:last] = np.where(matched, ~reached, reached)
+        small = automaton.state_count <= np.iinfo(np.int16).max
+        self._automaton, self._tree, self.completed = automaton, tree, completed
+        self.states: States | NDArray[np.int16] = states.astype(np.int16) if small else states
+
+    @classmethod
+    def of(
+        cls,
+        automaton: Automaton,
+        tree: PrefixTree,
+        states: NDArray[np.int16] | NDArray[np.int32],
+        completed: NDArray[np.bool_],
+    ) -> SoftRun:
+        """The run that came to these states."""
+        run = cls.__new__(cls)
+        run._automaton, run._tree, run.states, run.completed = automaton, tree, states, completed
+        return run
+
+    def difference(self, state: int) -> tuple[Nodes, Nodes]:
+        """Ids of the tokens that complete a match from the root but not from a state, and the other way round."""
+        tree = self._tree
+        added: list[Nodes] = [_NO_NODES]
+        removed: list[Nodes] = [_NO_NODES]
+        parents = np.zeros(1, np.int64)
+        current = np.array([state], np.int32)
+        completed = np.zeros(1, np.bool_)
+        while len(parents):
+            nodes, of = tree.children(parents)
+            if not len(nodes):
+                break
+            reached = self._automaton.step_many(current[of], tree.byte[nodes])
+            matched = reached < 0
+            reached = np.where(matched, ~reached, reached)
+            done = matched | completed[of]
+            root_completed = self.completed[nodes]
+            same = reached == self.states[nodes]
+            added.append(tree.tokens_below(nodes[same & done & ~root_completed]))
+            on = ~same | (root_completed & ~done)
+            parents, current, completed = nodes[on], reached[on], done[on]
+            ids, at = tree.tokens_at(parents)
+            added.append(ids[completed[at]])
+            removed.append(ids[~completed[at]])
+        return np.concatenate(removed), np.concatenate(added)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; not the tree's nor the automaton's."""
+        return self.states.nbytes + self.completed.nbytes

@@ -1,0 +1,152 @@
+"""Which ways out all constraints leave open after the tokens after which some constraint does not let the text end.
+
+Those are few and mostly the same ones: pieces of characters, and words that some rule forbids. They get a small prefix
+tree of their own, over which each constraint runs once from its start and, for every other state, by differences
+(`runs`).
+
+Cost: as in `runs`, but for some hundred to some thousand tokens; known pairs of a constraint and a state, a look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.errors import StateLimitError
+from nco_guard.masking.exits import Bits, ExitPaths
+from nco_guard.masking.idsets import NO_IDS, Ids
+from nco_guard.masking.runs import Run, Runs
+from nco_guard.masking.tables import ConstraintTable
+from nco_guard.tokens import PrefixTree
+
+__all__ = ["WatchedTokens", "WaysOut"]
+
+# What is barred after some of the tokens, by their places in `ids`, or by nodes.
+_Barred = tuple[Ids, Bits]
+
+
+class _Watch:
+    """One constraint over the watched tokens; `root`: what is barred after them from its start."""
+
+    def __init__(
+        self, table: ConstraintTable, tree: PrefixTree, seen: NDArray[np.bool_], paths: ExitPaths
+    ) -> None:
+        # More bytes than that after a token are of no interest.
+        self._runs = Runs(table.automaton, tree, seen, slack=paths.longest)
+        self._open_paths = table.open_paths
+        self._every = paths.every
+        self._known: dict[int, _Barred] = {}
+        self._references: list[_Barred] = []
+        self.root = self._refer(self._runs.root)
+
+    def _refer(self, run: Run) -> _Barred:
+        nodes, bits = self._barred(run.visited, run.states[run.visited].astype(np.int32))
+        self._references.append((nodes, bits))
+        return self._places(nodes, bits)
+
+    def _barred(self, nodes: Ids, states: NDArray[np.int32]) -> _Barred:
+        exact = np.flatnonzero(self._runs.tree.exact[nodes])
+        nodes = nodes[exact]
+        barred = self._every & ~self._open_paths.of(states[exact])
+        some = np.flatnonzero(barred)
+        return nodes[some], barred[some]
+
+    def _places(self, nodes: Ids, bits: Bits) -> _Barred:
+        places, at = self._runs.tree.tokens_at(nodes)
+        return places, bits[at]
+
+    def of(self, state: int) -> _Barred:
+        """What is barred after the tokens from a state."""
+        known = self._known.get(state)
+        if known is None:
+            known = self._known[state] = self._find(state)
+        return known
+
+    def _find(self, state: int) -> _Barred:
+        runs = self._runs
+        nearest, found = runs.difference(state)
+        remembered = runs.remember(state, found)
+        if remembered is not None:
+            return self._refer(remembered)
+        nodes, bits = self._references[nearest]
+        left = np.flatnonzero(np.isin(nodes, runs.left(nodes, found), assume_unique=True))
+        changed, barred = self._barred(found.changed, found.states)
+        return self._places(np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred]))
+
+    @property
+    def nbytes(self) -> int:
+        return self._runs.nbytes + sum(150 + 2 * places.nbytes for places, _ in self._known.values())
+
+
+class WatchedTokens:
+    """Some tokens with text, and each constraint's run over them, made as they are asked for.
+
+    `ids`: sorted int64.
+    """
+
+    def __init__(self, ids: Ids, tokens: Sequence[bytes], paths: ExitPaths) -> None:
+        self.ids = ids
+        self._paths = paths
+        self._tree = PrefixTree([tokens[i] for i in ids.tolist()])
+        self._seen: NDArray[np.bool_] = np.zeros(len(self._tree), np.bool_)
+        self._watches: dict[int, _Watch] = {}  # by the constraint's identity, which its table keeps alive
+
+    def kept_for(self, tables: Sequence[ConstraintTable]) -> WatchedTokens:
+        """The same, sharing what was found about the constraints of these tables, and nothing else."""
+        other = copy(self)
+        kept = {id(table.constraint) for table in tables}
+        other._watches = {key: watch for key, watch in self._watches.items() if key in kept}
+        return other
+
+    def watch(self, table: ConstraintTable) -> _Watch:
+        """The run of one constraint. Errors: `StateLimitError`, naming its rules."""
+        watch = self._watches.get(id(table.constraint))
+        if watch is None:
+            try:
+                watch = _Watch(table, self._tree, self._seen, self._paths)
+            except StateLimitError as error:
+                raise table.named(error) from None
+            self._watches[id(table.constraint)] = watch
+        return watch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.ids.nbytes + self._tree.nbytes + sum(w.nbytes for w in self._watches.values())
+
+
+class WaysOut:
+    """`WatchedTokens` under all constraints of a policy together."""
+
+    def __init__(self, watched: WatchedTokens, tables: Sequence[ConstraintTable]) -> None:
+        self.watched = watched
+        self._tables = tuple(tables)
+        self._roots = tuple(table.root for table in tables)
+        # All constraints in their start states: what any of them bars.
+        self._barred: Bits = np.zeros(len(watched.ids), np.int64)
+        self._watches = [watched.watch(table) for table in tables]
+        for watch in self._watches:
+            places, bits = watch.root
+            self._barred[places] |= bits
+
+    def without(self, states: Sequence[int], ways: int) -> Ids:
+        """Sorted ids of the tokens after which none of these ways out (bits) is sure to be open to all constraints.
+
+        There may be too many: what a constraint bars in its start state counts against it in every state. Tokens
+        that complete a match here may be among them.
+        """
+        barred = self._barred
+        for i, (state, root) in enumerate(zip(states, self._roots, strict=True)):
+            if state != root:
+                try:
+                    places, bits = self._watches[i].of(state)
+                except StateLimitError as error:
+                    raise self._tables[i].named(error) from None
+                if len(places):
+                    barred = barred.copy() if barred is self._barred else barred
+                    barred[places] |= bits
+        closed = np.flatnonzero(barred & ways == ways)
+        return self.watched.ids[closed] if len(closed) else NO_IDS
