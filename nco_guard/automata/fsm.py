@@ -115,7 +115,7 @@ class FsmMachine:
         members, found = {self._initial}, list[CharSet]()
         while len(found) < longest and members.isdisjoint(self._finals):
             moves = [self._map.get(member, {}) for member in members]
-            alive = [[key for key, reached in move.items() if reached in self._live] for move in moves]
+            alive = [[key for key, reached in move.items() if reached in self._remaining] for move in moves]
             keys = {key for options in alive for key in options}
             found.append(union(*(s for s, key in zip(sets, self._keys, strict=True) if key in keys)))
             members = {move[key] for move, options in zip(moves, alive, strict=True) for key in options}

@@ -227,7 +227,7 @@ class FsmRuns:
         if known is None:
             machine = self._machine
             member = machine._map.get(self._members[state], {}).get(machine._keys[cls])
-            if member is None or member not in machine._live:
+            if member is None or member not in machine._remaining:
                 known = OVER, ()
             else:
                 reached = self._ids.setdefault(member, len(self._members))
