@@ -37,7 +37,7 @@ from nco_guard.automata import (
 from nco_guard.automata.charsets import union
 from nco_guard.automata.folding import spellings
 from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped
-from nco_guard.automata.inclusion import escaping_text
+from nco_guard.automata.inclusion import begins_with, escaping_text
 from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.automata.search import Searcher
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
@@ -224,7 +224,8 @@ class CompiledRule:
                         rule_id=self.id,
                         field="stop_at",
                     )
-                escape = escaping_text(machine, stop)
+                proved = self.node is not None and begins_with(self.node, self.stop_node)
+                escape = None if proved else escaping_text(machine, stop)
                 if escape is not None:
                     raise PolicyError(
                         "not every match contains a match of stop_at: for example a text of the shape "

@@ -11,11 +11,13 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.analysis import Explanation, TokenExplanation
+from nco_guard.analysis.explain import Explainer
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import (
     ForbiddenTokenError,
@@ -27,6 +29,7 @@ from nco_guard.errors import (
     UnsupportedError,
 )
 from nco_guard.masking import ENDED, VIOLATED, JointTables
+from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.enumeration import MAX_BYTES, MAX_STATES, byte_automaton, first_states, token_table
 from nco_guard.policy import Policy
 from nco_guard.store import Store
@@ -83,6 +86,8 @@ class BoundGuard:
         self._on_devices: dict[str, DeviceTables] = {}
         self._device_seconds: dict[str, float] = {}
         self._refused: tuple[int, int, StateLimitError] | None = None  # states and bytes that did not suffice
+        self._explainer_lock = threading.Lock()
+        self._explainer: Explainer | None = None
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
         self._tables = self._first_tables() if like is None else self._joined_to(like.tables)
@@ -239,6 +244,13 @@ class BoundGuard:
             self._device_seconds[where] = time.perf_counter() - started
             return found
 
+    def _explaining(self) -> Explainer:
+        """What explains the masks; made at the first call, with automata of its own, and kept."""
+        with self._explainer_lock:
+            if self._explainer is None:
+                self._explainer = Explainer(self._compiled, self.vocabulary, self._tree)
+            return self._explainer
+
     def session(self, context: str | Sequence[int] | None = None) -> Session:
         """A new sequence. `context`: the text or token ids that the output continues, for rules that read it."""
         return Session(self, self.context_bytes(context))
@@ -321,6 +333,45 @@ class Session:
             raise ForbiddenTokenError(f"token {token_id} is forbidden at step {len(self._ids)}: {rules}")
         self._ids.append(int(token_id))
         self._states.append(reached)
+
+    @overload
+    def explain(self, token_id: int, *, remaining: int | None = None) -> TokenExplanation: ...
+    @overload
+    def explain(
+        self, token_id: None = None, *, remaining: int | None = None, limit: int = 20
+    ) -> Explanation: ...
+    def explain(
+        self, token_id: int | None = None, *, remaining: int | None = None, limit: int = 20
+    ) -> TokenExplanation | Explanation:
+        """Why a token is forbidden here, or, without one, what all rules forbid here and why.
+
+        Agrees with `mask(remaining)` for every token: one is forbidden if and only if some reason given forbids it.
+        What comes back holds rule ids and offsets in `text`, never text. `limit`: how many forbidden tokens the
+        whole explanation shows; all are counted.
+
+        Cost: for developers, not for decoding. At first an automaton for each rule; then each rule's steps over the
+        text and over what is forbidden (over the vocabulary, if rules are soft or monitored). Errors:
+        `ForbiddenTokenError` for a token outside the vocabulary, `ValueError` for a negative limit.
+        """
+        bound = self._bound
+        forbidden = self.forbidden_ids(remaining)
+        tokens_left = HORIZON if remaining is None else min(remaining, HORIZON)
+        if token_id is not None:
+            if not 0 <= token_id < bound.vocabulary.width:
+                raise ForbiddenTokenError(
+                    f"token {token_id} is outside the vocabulary of {bound.vocabulary.width} columns"
+                )
+            if self.ended:
+                return TokenExplanation(token_id, False, ())
+            token = np.array([token_id], np.int64)
+            masked = np.isin(token, forbidden)
+            return bound._explaining().tokens(self._context, self._ids, token, masked, tokens_left)[0]
+        if limit < 0:
+            raise ValueError(f"limit must be 0 or more, got {limit}")
+        late = np.setdiff1d(forbidden, self.forbidden_ids()) if tokens_left < HORIZON else forbidden[:0]
+        return bound._explaining().everything(
+            self._context, self._ids, forbidden, late, tokens_left, ended=self.ended, limit=limit
+        )
 
     @property
     def may_end(self) -> bool:

@@ -144,7 +144,7 @@ def test_nothing_is_worked_out_twice(store: Store, monkeypatch: pytest.MonkeyPat
     bound = bound_with(store)
     masks(bound)
     bound.save()
-    monkeypatch.setattr(compiler, "escaping_text", None)
+    monkeypatch.setattr(compiler, "begins_with", None)
     monkeypatch.setattr(compiler, "AlternatingMachine", None)
     monkeypatch.setattr(compiler.syntax, "parse", None)
     monkeypatch.setattr(ClassAutomaton, "_find", None)
@@ -155,7 +155,7 @@ def test_a_rule_is_remembered_in_whatever_policy_it_stands(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compile_policy(POLICY, store=store)
-    monkeypatch.setattr(compiler, "escaping_text", None)
+    monkeypatch.setattr(compiler, "begins_with", None)
     compile_policy(Policy(name="other", rules=POLICY.rules[3:4]), store=store)
     changed = POLICY.rules[3].model_copy(update={"stop_at": r"[a-c]{2}\d"})
     with pytest.raises(TypeError):  # another rule, so it is proved, or would be
@@ -260,7 +260,7 @@ def test_a_read_only_folder_is_read(store: Store, monkeypatch: pytest.MonkeyPatc
     entries = store.sizes()
     store.folder.chmod(0o500)
     try:
-        monkeypatch.setattr(compiler, "escaping_text", None)
+        monkeypatch.setattr(compiler, "begins_with", None)
         assert masks(bound_with(store)) == EXPECTED
     finally:
         store.folder.chmod(0o700)

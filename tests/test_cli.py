@@ -60,7 +60,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestHelp:
     def test_every_command_has_help(self) -> None:
-        single = [(), *((name,) for name in ("demo", "generate", "check", "verify", "presets", "schema"))]
+        single = [
+            (),
+            *((name,) for name in ("demo", "generate", "check", "explain", "verify", "presets", "schema")),
+        ]
         for command in (*single, ("audit", "verify"), ("audit", "anchor")):
             result = call(*command, "--help")
             assert result.exit_code == 0

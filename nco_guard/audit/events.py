@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import to_jsonable_python
 
 from nco_guard.errors import AuditError
 
@@ -44,8 +45,10 @@ __all__ = [
     "RunStarted",
     "Span",
     "Verification",
+    "canonical_line",
     "event_schema",
     "parse_event",
+    "time_text",
     "value_hmac",
 ]
 
@@ -60,6 +63,14 @@ Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+def time_text(moment: datetime) -> str:
+    """A time as a log has it: UTC, always six digits and a Z, so that equal times are equal text and text sorts like
+    time.
+    """
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return utc.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class _Record(BaseModel):
@@ -88,12 +99,18 @@ class Event(_Record):
     @field_validator("time")
     @classmethod
     def _in_utc(cls, value: datetime) -> datetime:
-        return value.astimezone(UTC)
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the time is outside of the years 1 to 9999 in UTC") from None
 
     @field_serializer("time")
     def _time_text(self, value: datetime) -> str:
-        # Always six digits and a Z, so that equal times are equal text and text sorts like time.
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return time_text(value)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that are there, by name, with their values as they are; for `canonical_line`. A new dictionary."""
+        return _present(self)
 
     def to_json(self) -> str:
         """The event as one line of canonical JSON, without a line break.
@@ -101,13 +118,39 @@ class Event(_Record):
         Keys sorted, no spaces, ASCII only, absent optional fields left out: equal events give equal lines,
         and `parse_event` gives the event back.
         """
-        return json.dumps(
-            self.model_dump(mode="json", exclude_none=True),
-            sort_keys=True,
-            separators=(",", ":"),
-            ensure_ascii=True,
-            allow_nan=False,
-        )
+        return canonical_line(self.fields())
+
+
+def _present(record: BaseModel) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for, as events have it: what `model_dump(mode="json")` makes of it, without the copies."""
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, _Record):
+        return _present(value)
+    found: object = to_jsonable_python(value)
+    return found
+
+
+# Made once: `json.dumps` makes a new encoder for each call with options. No record holds itself.
+_encode = json.JSONEncoder(
+    sort_keys=True,
+    separators=(",", ":"),
+    ensure_ascii=True,
+    allow_nan=False,
+    check_circular=False,
+    default=_plain,
+).encode
+
+
+def canonical_line(fields: object) -> str:
+    """Canonical JSON of one record, as `nco_guard.audit.chain` says; without a line break."""
+    return _encode(fields)
 
 
 class DecodeView(_Record):
@@ -241,19 +284,27 @@ class Verification(Event):
     """A finished text was searched by the independent verifier.
 
     `length` is the text's length in code points, `sequence` its index in the run (None outside of a run).
+    `exposures` says how far the text gets towards a match, for each rule at most one stretch, the longest (see
+    `nco_guard.verify.exposure`); None if nobody measured it.
     """
 
     kind: Literal["verification"] = "verification"
     ok: bool
     length: Count
     findings: tuple[Span, ...] = ()
+    exposures: tuple[Span, ...] | None = None
     sequence: Count | None = None
     policy_digest: Digest | None = None
 
     @model_validator(mode="after")
     def _inside(self) -> Self:
-        if any(span.end > self.length for span in self.findings):
-            raise ValueError("a finding ends past the end of the text")
+        exposures = self.exposures or ()
+        if any(span.end > self.length for span in (*self.findings, *exposures)):
+            raise ValueError("a finding or an exposure ends past the end of the text")
+        if any(span.value_hmac is not None for span in exposures):
+            raise ValueError("only a finding has a value_hmac")
+        if len({span.rule_id for span in exposures}) != len(exposures):
+            raise ValueError("more than one exposure of a rule")
         return self
 
 
@@ -272,13 +323,15 @@ def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
     """
     try:
         fields = json.loads(line) if isinstance(line, str | bytes) else line
-    except ValueError:
+    except (ValueError, RecursionError):
         raise AuditError("not an audit event: the line is no JSON") from None
     if isinstance(fields, dict) and "seal" in fields:
         fields = {key: value for key, value in fields.items() if key != "seal"}
     try:
         # By way of JSON, in which tuples, ids and times are what their text says.
         return _ADAPTER.validate_json(json.dumps(fields))
+    except RecursionError:
+        raise AuditError(f"not an audit event of schema version {SCHEMA_VERSION}: nested too deep") from None
     except ValidationError as error:
         places = sorted(
             {".".join(map(str, item["loc"])) or "line" for item in error.errors(include_input=False)}

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nco_guard.audit.chain import GENESIS, canonical_line, seal_hash, signed_bytes, utc_text
-from nco_guard.audit.events import SCHEMA_VERSION, Sha256, parse_event
+from nco_guard.audit.events import SCHEMA_VERSION, AnyEvent, Sha256, parse_event
 from nco_guard.audit.jsonl import CHAIN_RECORDS, log_files
 from nco_guard.audit.signing import SignatureVerifier, Signer
 from nco_guard.errors import AuditError
@@ -85,18 +86,23 @@ class ChainSummary:
 
 @dataclass(frozen=True)
 class IntegrityReport:
-    """What `verify_log` found; `ok` if nothing."""
+    """What `verify_log` found; `ok` if nothing.
+
+    `counts` says how many problems there are of each kind; `problems` are the first of them where their number was
+    bounded, else all.
+    """
 
     files: tuple[str, ...]
     lines: int
     events: int
     chains: tuple[ChainSummary, ...]
     problems: tuple[Problem, ...]
+    counts: dict[What, int]
 
     @property
     def ok(self) -> bool:
         """Whether the log is as it was written."""
-        return not self.problems
+        return not self.counts
 
 
 class Head(BaseModel):
@@ -129,7 +135,7 @@ class Anchor(BaseModel):
 
 def make_anchor(report: IntegrityReport, signer: Signer | None = None) -> Anchor:
     """An anchor for a log that was just verified. Raises `AuditError` if anything but open ends was found in it."""
-    if any(problem.what != "open" for problem in report.problems):
+    if set(report.counts) - {"open"}:
         raise AuditError("the log is not as it was written; an anchor would vouch for it")
     anchor = Anchor(
         time=utc_text(),
@@ -162,19 +168,23 @@ def verify_log(
     verifier: SignatureVerifier | None = None,
     anchors: Iterable[Anchor] = (),
     allow_open: bool = False,
+    each: Callable[[AnyEvent], None] | None = None,
+    max_problems: int | None = None,
 ) -> IntegrityReport:
     """Check a log: one file with the files rotated from it, or the files given, in the order of writing.
 
     verifier: the key that heads and anchors must be signed with; without one, signatures are not looked at.
     anchors: heads that must be in the log; an anchor also vouches for what came before the first line, where older
         files have been put away. allow_open: chains without an end are no problem (a log that is being written).
+    each: is handed every event that can be read, in the order of the lines, whatever is wrong with its line; so what
+        is done with the events and the verdict are about the same bytes. max_problems: how many to keep.
 
     Raises `AuditError` where a file cannot be read.
     """
     files = log_files(path) if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
     if not files:
         raise AuditError(f"cannot read the audit log {path}: No such file")
-    check = _Check(verifier, list(anchors))
+    check = _Check(verifier, list(anchors), each, max_problems)
     for file in files:
         check.read(file, may_be_cut=allow_open and file == files[-1])
     check.finish(allow_open=allow_open)
@@ -184,6 +194,7 @@ def verify_log(
         events=sum(chain.events for chain in check.chains.values()),
         chains=tuple(check.chains.values()),
         problems=tuple(check.problems),
+        counts=dict(check.counts),
     )
 
 
@@ -193,9 +204,12 @@ class _Check:
 
     verifier: SignatureVerifier | None
     anchors: list[Anchor]
+    each: Callable[[AnyEvent], None] | None = None
+    max_problems: int | None = None
     lines: int = 0
     chains: dict[str, ChainSummary] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    counts: Counter[What] = field(default_factory=Counter)
     file: str = ""
     line: int = 0
     # The line before: its chain and the hash in its seal; None at the beginning of a file, or if it cannot be read.
@@ -207,8 +221,19 @@ class _Check:
         self.anchored = {(head.chain, head.seq): head.sha256 for one in self.anchors for head in one.heads}
         self.missing = set(self.anchored)
 
-    def problem(self, what: What, message: str, chain: str | None = None, seq: int | None = None) -> None:
-        self.problems.append(Problem(what, self.file, self.line, message, chain, seq))
+    def problem(
+        self,
+        what: What,
+        message: str,
+        chain: str | None = None,
+        seq: int | None = None,
+        *,
+        line: int | None = None,
+    ) -> None:
+        self.counts[what] += 1
+        if self.max_problems is None or len(self.problems) < self.max_problems:
+            at = self.line if line is None else line
+            self.problems.append(Problem(what, self.file, at, message, chain, seq))
 
     def read(self, file: Path, *, may_be_cut: bool) -> None:
         """One more file; its last line may be cut if it is being written, or was when its writer was killed."""
@@ -238,9 +263,11 @@ class _Check:
         if not _is_seal(seal):
             self.problem("unsealed", "the line has no seal")
             self.before = None
+            if isinstance(fields, dict) and fields.get("kind") not in CHAIN_RECORDS:
+                self._hand_over(fields)
             return
         chain, seq = seal["chain"], seal["seq"]
-        if canonical_line(fields).encode("ascii") != text or seal_hash(fields) != seal["sha256"]:
+        if not _as_sealed(fields, text):
             self.problem("edited", f"number {seq} of its chain is not as it was sealed", chain, seq)
         self._weave(seal, fields)
         summary = self._follow(seal)
@@ -250,10 +277,20 @@ class _Check:
             self.missing.discard(key)
         self.before = chain, seal["sha256"]
 
+    def _hand_over(self, fields: dict[str, Any]) -> str | None:
+        """Read an event and pass it on; what is wrong with it if it is none."""
+        try:
+            event = parse_event(fields)
+        except AuditError as error:
+            return str(error)
+        if self.each is not None:
+            self.each(event)
+        return None
+
     def _give_up_torn(self, message: str) -> None:
         if self.torn is not None:
             at, self.torn = self.torn[0], None
-            self.problems.append(Problem("torn", self.file, at, message))
+            self.problem("torn", message, line=at)
             self.before = None
 
     def _weave(self, seal: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -305,10 +342,9 @@ class _Check:
                 self.problem(
                     "removed", "the record that opens the chain must stand before this line", chain, seq
                 )
-            try:
-                parse_event(fields)
-            except AuditError as error:
-                self.problem("unknown", str(error), chain, seq)
+            refused = self._hand_over(fields)
+            if refused is not None:
+                self.problem("unknown", refused, chain, seq)
             return
         if (kind == "chain_opened") != (seq == 0):
             self.problem("unknown", f"{kind} cannot be number {seq} of its chain", chain, seq)
@@ -319,7 +355,7 @@ class _Check:
             return
         if "signature" not in fields:
             self.problem("signature", f"{kind} is not signed", chain, seq)
-        elif not self.verifier.valid(signed_bytes(fields), fields["signature"]):
+        elif not _is_signed(fields, self.verifier):
             self.problem("signature", f"the signature of {kind} is not by this key", chain, seq)
         else:
             summary.signed = seq
@@ -353,6 +389,23 @@ def _is_seal(seal: Any) -> bool:
         and isinstance(seal.get("seq"), int)
         and isinstance(seal.get("after"), str | None)
     )
+
+
+def _as_sealed(fields: dict[str, Any], text: bytes) -> bool:
+    """Whether a line is canonical, and has the hash that its seal says."""
+    try:
+        return (
+            canonical_line(fields).encode("ascii") == text and seal_hash(fields) == fields["seal"]["sha256"]
+        )
+    except (ValueError, RecursionError):  # infinities or deep nesting, which no sink writes
+        return False
+
+
+def _is_signed(fields: dict[str, Any], verifier: SignatureVerifier) -> bool:
+    try:
+        return verifier.valid(signed_bytes(fields), fields["signature"])
+    except (ValueError, RecursionError):  # as above
+        return False
 
 
 def _lines(file: Path) -> Iterator[bytes]:

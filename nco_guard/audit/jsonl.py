@@ -17,8 +17,6 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +84,9 @@ class JsonLinesSink:
         self._lock = threading.Lock()
         self._stale = False
         self._end = -1  # where our last line ended, if the file has not grown since
+        self._where = os.fspath(self.path)
+        self._identity = 0, 0  # inode and device of what is open
+        self._regular = True
         self._descriptor = self._opened()
         self._open = True
         _sinks.add(self)
@@ -100,7 +101,9 @@ class JsonLinesSink:
             descriptor = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise AuditError(f"cannot open the audit log {self.path}: {error.strerror}") from error
-        self._regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        opened = os.fstat(descriptor)
+        self._regular = stat.S_ISREG(opened.st_mode)
+        self._identity = opened.st_ino, opened.st_dev
         return descriptor
 
     def __call__(self, event: Event) -> None:
@@ -138,31 +141,35 @@ class JsonLinesSink:
     def _append(self, event: Event | None) -> None:
         """Write what is due: the event, and around it the chain's own records; None closes the chain."""
         try:
-            with self._exclusive() as size:
-                torn, after, repair = None, None, b""
-                if self._regular and size != self._end:
-                    unfinished, torn, after = self._tail(size)
-                    repair = b"\n" if unfinished else b""
-                data = repair + self._lines(event, torn, after)
-                written = os.write(self._descriptor, data)
-                if written != len(data):
-                    if self._regular:  # nobody else has written since: the lock is ours
-                        os.ftruncate(self._descriptor, size)
-                    raise AuditError(
-                        f"only {written} of {len(data)} bytes of an event reached the audit log {self.path}"
-                    )
-                if self._chain is not None:
-                    self._chain.commit()
-                self._end = size + written
-                if self._fsync is True or (
-                    self._fsync == "heads" and (self._since_head == 0 or event is None)
-                ):
-                    os.fsync(self._descriptor)
+            size = self._acquire()
+            try:
+                self._write(event, size)
+            finally:
+                self._release()
         except OSError as error:
             raise AuditError(f"cannot write to the audit log {self.path}: {error.strerror}") from error
         finally:
             if self._chain is not None:
                 self._chain.discard()
+
+    def _write(self, event: Event | None, size: int) -> None:
+        torn, after, repair = None, None, b""
+        if self._regular and size != self._end:
+            unfinished, torn, after = self._tail(size)
+            repair = b"\n" if unfinished else b""
+        data = repair + self._lines(event, torn, after)
+        written = os.write(self._descriptor, data)
+        if written != len(data):
+            if self._regular:  # nobody else has written since: the lock is ours
+                os.ftruncate(self._descriptor, size)
+            raise AuditError(
+                f"only {written} of {len(data)} bytes of an event reached the audit log {self.path}"
+            )
+        if self._chain is not None:
+            self._chain.commit()
+        self._end = size + written
+        if self._fsync is True or (self._fsync == "heads" and (self._since_head == 0 or event is None)):
+            os.fsync(self._descriptor)
 
     def _lines(self, event: Event | None, torn: str | None, after: str | None) -> bytes:
         if not self._chained:
@@ -187,34 +194,33 @@ class JsonLinesSink:
             lines.append(self._chain.record("chain_head"))
         return b"".join(lines)
 
-    @contextmanager
-    def _exclusive(self) -> Iterator[int]:
+    def _acquire(self) -> int:
         """Hold the file that is at the path now, rotated if it is full, for this process alone; gives its size."""
         if _flock is None or not self._regular:
-            yield os.fstat(self._descriptor).st_size if self._regular else 0
-            return
+            return os.fstat(self._descriptor).st_size if self._regular else 0
         while True:
             _flock(self._descriptor, fcntl.LOCK_EX)
-            held = os.fstat(self._descriptor)
             try:
-                there: os.stat_result | None = os.stat(self.path)
+                there = os.stat(self._where)
             except FileNotFoundError:
                 there = None
-            same = there is not None and os.path.samestat(held, there)
-            full = same and self._max_bytes is not None and held.st_size >= self._max_bytes
-            # A line that is cut is first made up for, in its own file.
-            if full and os.pread(self._descriptor, 1, held.st_size - 1) == b"\n":
+            if there is not None and (there.st_ino, there.st_dev) == self._identity:
+                size = there.st_size
+                # A line that is cut is first made up for, in its own file.
+                if (
+                    self._max_bytes is None
+                    or size < self._max_bytes
+                    or os.pread(self._descriptor, 1, size - 1) != b"\n"
+                ):
+                    return size
                 self._rotate()
-                same = False
-            if same:
-                break
             # Somebody, perhaps we, renamed it. Closing gives the lock back.
             before = self._descriptor
             self._descriptor, self._end = self._opened(), -1
             os.close(before)
-        try:
-            yield held.st_size
-        finally:
+
+    def _release(self) -> None:
+        if _flock is not None and self._regular:
             _flock(self._descriptor, fcntl.LOCK_UN)
 
     def _rotate(self) -> None:

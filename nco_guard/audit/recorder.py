@@ -204,10 +204,12 @@ class RunRecorder:
         sequence: int | None = None,
         policy_digest: str | None = None,
         text: str | None = None,
+        exposures: Sequence[tuple[str, int, int]] | None = None,
     ) -> Verification:
         """Record what the verifier found in a text of `length` code points: (rule id, start, end) each.
 
-        `text` is never recorded; it is read only where the recorder has a correlation key.
+        `text` is never recorded; it is read only where the recorder has a correlation key. `exposures`, where they
+        were measured, are what `nco_guard.verify.exposure` gives, in the same form.
         """
         try:
             spans = tuple(
@@ -221,6 +223,11 @@ class RunRecorder:
                 )
                 for rule, start, end in findings
             )
+            stretches = (
+                None
+                if exposures is None
+                else tuple(Span(rule_id=rule, start=start, end=end) for rule, start, end in exposures)
+            )
         except ValidationError as error:
             raise _refused(Span, error) from None
         return self._record(
@@ -228,6 +235,7 @@ class RunRecorder:
             ok=ok,
             length=length,
             findings=spans,
+            exposures=stretches,
             sequence=sequence,
             policy_digest=policy_digest,
         )

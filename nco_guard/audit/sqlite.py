@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from uuid import UUID
 from nco_guard.audit.events import AnyEvent, DeadEnd, Event, Intervention, Verification, parse_event
 from nco_guard.errors import AuditError
 
-__all__ = ["SqliteSink"]
+__all__ = ["SqliteSink", "is_database", "stored_lines"]
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS events (
@@ -178,6 +178,29 @@ class SqliteSink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_database(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one of SQLite's, by its first bytes. Raises `AuditError` where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(16) == b"SQLite format 3\0"
+    except OSError as error:
+        raise AuditError(f"cannot read the audit log {os.fspath(path)}: {error.strerror}") from error
+
+
+def stored_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The events of a file of `SqliteSink` as their JSON, in the order of writing, one by one; writes nothing.
+
+    Raises `AuditError` where the file cannot be read, or is no such database.
+    """
+    name = Path(path).absolute().as_uri()
+    try:
+        with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=30)) as connection:
+            for (line,) in connection.execute("SELECT CAST(line AS TEXT) FROM events ORDER BY id"):
+                yield line
+    except (sqlite3.Error, OSError) as error:
+        raise AuditError(f"the audit database {os.fspath(path)}: {error}") from error
 
 
 def _conditions(

@@ -207,7 +207,7 @@ class FoldedMachine:
         going_on = self.inner.past_prompt(inner) if prompted else inner
         for low, high in denotable(pending):
             first, last = np.searchsorted(self.classes.starts, [low, high], side="right") - 1
-            for cls in np.unique(self.classes.range_classes[first : last + 1]).tolist():
+            for cls in sorted(set(self.classes.range_classes[first : last + 1].tolist())):
                 reached, matched = self._feed(going_on, self._images[cls])
                 if not matched and self._lives(reached):
                     return True

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, lru_cache
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
@@ -39,6 +39,7 @@ _UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
+@lru_cache(maxsize=1 << 16)
 def _alike(character: str, caseless: bool) -> CharSet:
     code = ord(character)
     if not caseless:
@@ -57,7 +58,13 @@ def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) ->
         return False
     if not (caseless and whole_word):
         return True
-    return not any(0 < len(both(s, word())) < len(s) for s in (_alike(c, True) for c in characters))
+    return all(map(_folds_evenly, characters))
+
+
+@lru_cache(maxsize=1 << 16)
+def _folds_evenly(character: str) -> bool:
+    alike = _alike(character, True)
+    return len(both(alike, word())) in (0, len(alike))
 
 
 class FoldedAhoCorasick(Automaton):
@@ -196,8 +203,10 @@ class FoldedAhoCorasick(Automaton):
             return SINK
         matched = False
         if target < 0:
-            forgotten = self._blank[-2 - target] and not (self.whole_word and self._trie.outputs[node])
-            key = (ROOT if forgotten else node) + self._nodes * (-2 - target)
+            kept = (
+                node == SINK or not self._blank[-2 - target] or (self.whole_word and self._trie.outputs[node])
+            )
+            key = (node if kept else ROOT) + self._nodes * (-2 - target)
             broken = bool(self._breaks[-2 - target])
         else:
             key = self._trie.step(node, target)
@@ -246,10 +255,10 @@ class FoldedAhoCorasick(Automaton):
         targets = self._utf8[places, symbols]
         whole = targets >= 0
         inside = np.where(whole, 0, -2 - targets)
-        forgotten = self._blank[inside]
+        kept = ~self._blank[inside] | (nodes == SINK)
         if self.whole_word:
-            forgotten &= ~self._trie.outputs[nodes]
-        keys = np.where(whole, 0, np.where(forgotten, ROOT, nodes) + self._nodes * inside)
+            kept |= self._trie.outputs[nodes]
+        keys = np.where(whole, 0, np.where(kept, nodes, ROOT) + self._nodes * inside)
         read = np.flatnonzero(whole)
         kinds = targets[read].astype(self._trie.edges.dtype)
         reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses
 
-__all__ = ["ILL_FORMED", "byte_classes_of", "utf8_table"]
+__all__ = ["ILL_FORMED", "byte_classes_of", "equal_columns", "utf8_table"]
 
 ILL_FORMED = -1
 _BLOCK = 64  # code points that share all bytes but the last
@@ -28,13 +28,18 @@ def utf8_table(classes: CharClasses) -> NDArray[np.int32]:
     return _shared_table(classes.starts.tobytes(), classes.range_classes.tobytes())
 
 
+def equal_columns(table: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """uint8 [256]: bytes of one class have equal columns in a table with a column for each byte."""
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(column.tobytes(), len(numbers)) for column in table.T], np.uint8)
+
+
 def byte_classes_of(table: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """uint8 [256]: bytes of one class have equal columns in a table of `utf8_table`; the space is by itself."""
-    space = np.zeros((1, 256), np.int32)
-    space[0, 0x20] = 1
-    _, classes = np.unique(np.concatenate([table, space]), axis=1, return_inverse=True)
-    found: NDArray[np.uint8] = classes.ravel().astype(np.uint8)
-    return found
+    """`equal_columns` of a table of `utf8_table`, but for the space, which is by itself."""
+    classes = equal_columns(table)
+    if np.count_nonzero(classes == classes[0x20]) > 1:
+        classes[0x20] = classes.max() + 1
+    return classes
 
 
 class Utf8Classes:
@@ -42,20 +47,18 @@ class Utf8Classes:
 
     `table[node, byte]`: a class number (>= 0), `ILL_FORMED`, or `-2 - node` for a character that goes on in `node`.
     Node 0 stands between characters. Equal sub-tries are shared, so a pattern that treats all non-ASCII characters
-    alike has 8 nodes. Cost: a few ms where classes reach into the upper planes, else well under one.
+    alike has 8 nodes. Cost: well under a millisecond, and some microseconds for each block of 64 characters that has
+    several classes.
     """
 
     def __init__(self, starts: NDArray[np.int64], range_classes: NDArray[np.int64]) -> None:
         """The first code point of each elementary range, and its class."""
-        lengths = np.diff(np.append(starts, MAX_CODE_POINT + 1))
-        owner = np.repeat(range_classes.astype(np.int32), lengths)
         self._rows: list[NDArray[np.int32]] = [np.full(256, ILL_FORMED, np.int32)]
         self._known: dict[bytes, int] = {}
 
-        blocks = owner.reshape(-1, _BLOCK)
-        leaf = self._share(blocks)  # node of each block of 64 code points
+        leaf = self._leaves(starts, range_classes)  # node of each block of 64 code points
         top = self._rows[0]
-        top[0:0x80] = owner[0:0x80]
+        top[0:0x80] = range_classes[np.searchsorted(starts, np.arange(0x80), side="right") - 1]
         top[0xC2:0xE0] = -2 - leaf[2:0x20]
 
         # Three bytes: 16 groups of 64 blocks; E0 starts at 0x800, ED stops before the surrogates.
@@ -77,15 +80,26 @@ class Utf8Classes:
         self.table: NDArray[np.int32] = np.stack(self._rows)
         self.table.flags.writeable = False
 
+    def _leaves(self, starts: NDArray[np.int64], range_classes: NDArray[np.int64]) -> NDArray[np.int32]:
+        # Only blocks within which a range begins hold several classes, and only those are written out.
+        count = (MAX_CODE_POINT + 1) // _BLOCK
+        bounds = np.append((starts + _BLOCK - 1) // _BLOCK, count)
+        first_classes = np.repeat(range_classes, np.diff(bounds))  # of the first character of each block
+        mixed = np.zeros(count, bool)
+        mixed[starts[starts % _BLOCK > 0] // _BLOCK] = True
+        node_of: NDArray[np.int32] = np.zeros(int(range_classes.max()) + 1, np.int32)
+        for value in np.flatnonzero(np.bincount(first_classes[~mixed])).tolist():
+            node_of[value] = self._node(np.full(_BLOCK, value, np.int32))
+        nodes: NDArray[np.int32] = node_of[first_classes]
+        written = np.flatnonzero(mixed)
+        characters = written[:, None] * _BLOCK + np.arange(_BLOCK)
+        owners = range_classes[np.searchsorted(starts, characters, side="right") - 1].astype(np.int32)
+        nodes[written] = [self._node(row) for row in owners]
+        return nodes
+
     def _share(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
         """A node for each row of 64 continuation bytes, equal rows sharing one."""
-        uniform = (rows == rows[:, :1]).all(axis=1)
-        nodes = np.empty(len(rows), np.int32)
-        for value in np.unique(rows[uniform, 0]).tolist():
-            nodes[uniform & (rows[:, 0] == value)] = self._node(np.full(_BLOCK, value, np.int32))
-        for i in np.flatnonzero(~uniform).tolist():
-            nodes[i] = self._node(rows[i])
-        return nodes
+        return np.array([self._node(row) for row in rows], np.int32)
 
     def _node(self, continuation: NDArray[np.int32]) -> int:
         key = continuation.tobytes()

@@ -46,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-audit_app = typer.Typer(no_args_is_help=True, help="Check audit logs, and anchor them.")
+audit_app = typer.Typer(no_args_is_help=True, help="Check audit logs, anchor them, and report what they say.")
 app.add_typer(audit_app, name="audit")
 
 POLICY_HELP = "A YAML or JSON file, or presets by name: [bold]preset:pii[/] or [bold]preset:pii,ldnoobw[/]."
@@ -187,12 +187,76 @@ def check(
             show_default=False,
         ),
     ] = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="UTF-8 text that should pass, line by line: how much of it is forbidden, and what would forbid less. "
+            "May be given several times; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Cut the corpus into sentences.")] = False,
+    show: Annotated[
+        int, typer.Option(min=0, help="Print so many texts of the corpus for each rule that forbids them.")
+    ] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 if there is a warning.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Say what was not decided too: proofs have bounds.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load and compile a policy: its rules, digest and warnings; with a tokenizer also sizes and times."""
-    from nco_guard.cli.check import run_check
+    """Load, compile and review a policy: its rules, digest and warnings; with a tokenizer also sizes and times.
 
-    run_check(policy, tokenizer, as_json=as_json)
+    Warnings are proved or measured: rules that are redundant, contradictory, never match, or cost much.
+    """
+    from nco_guard.cli.check import CheckSettings, run_check
+
+    settings = CheckSettings(
+        tokenizer=tokenizer,
+        corpus=tuple(corpus or ()),
+        sentences=sentences,
+        show=show,
+        strict=strict,
+        verbose=verbose,
+    )
+    raise typer.Exit(run_check(policy, settings, as_json=as_json))
+
+
+@app.command()
+def explain(
+    policy: PolicyArgument,
+    tokenizer: Annotated[
+        Path,
+        typer.Option(metavar="PATH", help="A folder, or a tokenizer.json.", show_default=False),
+    ],
+    text: Annotated[str, typer.Option(help="The text so far.")] = "",
+    prompt: Annotated[
+        str | None, typer.Option(help="What the text continues, for rules that read it.", show_default=False)
+    ] = None,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Explain this token, by id or text; may be given several times.", show_default=False
+        ),
+    ] = None,
+    remaining: Annotated[
+        int | None,
+        typer.Option(min=0, help="How many tokens may follow the next one.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Forbidden tokens to list.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """After a text: which tokens are forbidden, by which rule, because of which match that is under way.
+
+    Exit status 1 if the text breaks the policy already: then it is said where and why.
+    """
+    from nco_guard.cli.explain import ExplainSettings, run_explain
+
+    settings = ExplainSettings(
+        text=text, prompt=prompt, tokens=tuple(token or ()), remaining=remaining, limit=limit
+    )
+    raise typer.Exit(run_explain(policy, tokenizer, settings, as_json=as_json))
 
 
 @app.command()
@@ -361,6 +425,56 @@ def audit_anchor(
     from nco_guard.cli.audit import run_audit_anchor
 
     raise typer.Exit(run_audit_anchor(log, output, key))
+
+
+@audit_app.command("report")
+def audit_report(
+    log: LogArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write the page (HTML) here.", show_default=False
+        ),
+    ] = None,
+    key: KeyOption = None,
+    anchors: AnchorsOption = None,
+    allow_open: Annotated[
+        bool, typer.Option("--allow-open", help="Chains without an end are no problem: the log is in use.")
+    ] = False,
+    events: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How many events the page's table has: the last, and before all violations, dead ends, errors.",
+        ),
+    ] = 100_000,
+    exposure_from: Annotated[
+        int,
+        typer.Option(min=1, help="From how many characters of a would-be match on a text counts as exposed."),
+    ] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a log says, as one page that needs no network: what was prevented, where, and whether the log is whole.
+
+    LOG may be a database of SqliteSink too. Exit status: 0 the log is as it was written; 1 it is not, or nobody can
+    tell: the report is made all the same, and says so; 2 an error.
+    """
+    from nco_guard.cli.audit import run_audit_report
+
+    if output is None and not as_json:
+        raise NCOGuardError("give -o PATH for the page, or --json for its numbers")
+    raise typer.Exit(
+        run_audit_report(
+            log,
+            output,
+            key,
+            anchors or [],
+            allow_open=allow_open,
+            max_events=events,
+            exposure_from=exposure_from,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()

@@ -2,52 +2,120 @@
 
 from __future__ import annotations
 
-import math
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.cli.inputs import load_policy, load_tokenizer
-from nco_guard.cli.output import console, print_json, table
+from nco_guard.cli.inputs import encoder, load_policy, load_tokenizer, read_text
+from nco_guard.cli.output import console, print_json, printable, table
+from nco_guard.errors import NCOGuardError
 
 if TYPE_CHECKING:
-    from nco_guard.policy import Policy, Rule
+    from rich.console import Console
 
-__all__ = ["run_check", "run_presets", "run_schema"]
+    from nco_guard import BoundGuard, Guard
+    from nco_guard.analysis import Overblocking, Remark, TokenBlocking
+    from nco_guard.policy import Rule
 
-#: Strings of at most this many characters, as substrings of anything, forbid a good part of the language.
-SHORT = 2
+__all__ = ["CheckSettings", "run_check", "run_presets", "run_schema"]
+
+# Read through the masks where there is no corpus, to see how many states everyday text leads to.
+SAMPLE = (
+    "Thank you for your letter of 12 May. We will call you back on Monday, before noon.",
+    "The quick brown fox jumps over the lazy dog; 1,024 of them do so every day (see page 7).",
+    "def total(items): return sum(item.price * item.count for item in items)  # in cents",
+)
+SHOWN = 100  # characters of an example
 
 
-def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
-    """Load, compile and describe a policy; bind it to a tokenizer too if one is given."""
+@dataclass(frozen=True)
+class CheckSettings:
+    """How `check` looks at a policy. `show`: examples a rule that are printed of the corpus."""
+
+    tokenizer: Path | None = None
+    corpus: tuple[str, ...] = ()
+    sentences: bool = False
+    show: int = 0
+    strict: bool = False
+    verbose: bool = False
+
+
+def run_check(policy: str, settings: CheckSettings, *, as_json: bool) -> int:
+    """Load, compile, review and describe a policy; bind it to a tokenizer and try it on a corpus if they are given.
+
+    Returns the exit status: 1 with `strict` if there is a warning.
+    """
     from nco_guard import Guard
+    from nco_guard.analysis import overblocking, refused_tokens, review, review_bound
 
     loaded = load_policy(policy)
     guard = Guard(loaded)  # compiles, so that patterns that cannot be enforced are refused here
+    texts = _texts(settings)
     document: dict[str, Any] = {
         "name": loaded.name,
         "digest": loaded.digest,
         "rules": [_rule(rule) for rule in loaded.rules],
-        "warnings": _warnings(loaded),
     }
-    if tokenizer is not None:
-        loaded_tokenizer = load_tokenizer(tokenizer)
-        started = time.perf_counter()
-        bound = guard.bind(loaded_tokenizer)
+    remarks = list(review(guard.compiled))
+    tokens: TokenBlocking | None = None
+    if settings.tokenizer is not None:
+        bound, encode, seconds = _bind(guard, settings.tokenizer)
+        tokens = refused_tokens(bound, encode, texts or SAMPLE)
+        remarks += review_bound(bound)
         document["tokenizer"] = {
             "family": bound.vocabulary.family,
             "vocabulary": bound.vocabulary.width,
             "digest": bound.vocabulary.digest,
-            "bind_seconds": time.perf_counter() - started,
+            "bind_seconds": seconds,
+            "sample_tokens": tokens.tokens,
             **bound.stats,
         }
+    found = overblocking(guard.compiled, texts, examples=settings.show) if texts else None
+    if found is not None:
+        document["corpus"] = {**found.to_dict(), "tokens": tokens.to_dict() if tokens is not None else None}
+    remarks = [r for r in remarks if settings.verbose or r.code != "not-decided"]
+    document["warnings"] = [remark.to_dict() for remark in remarks]
     if as_json:
         print_json(document)
-        return
-    out = console()
-    out.print(f"policy {loaded.name}", markup=False)
-    out.print(f"sha256 {loaded.digest}", markup=False)
+    else:
+        out = console()
+        _print_policy(out, document)
+        _print_remarks(out, remarks)
+        if settings.tokenizer is not None:
+            sizes = table(out, "tokenizer", "")
+            for name, value in document["tokenizer"].items():
+                shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+                sizes.add_row(name.replace("_", " "), shown)
+            out.print(sizes)
+        if found is not None:
+            _print_corpus(out, found, tokens, texts, sentences=settings.sentences)
+    return int(settings.strict and any(remark.level == "warning" for remark in remarks))
+
+
+def _texts(settings: CheckSettings) -> list[str]:
+    from nco_guard.analysis import sentences
+
+    found: list[str] = []
+    for name in settings.corpus:
+        text = read_text(name)
+        found += sentences(text) if settings.sentences else [s for s in text.splitlines() if s.strip()]
+    if settings.corpus and not found:
+        raise NCOGuardError("the corpus holds no text")
+    return found
+
+
+def _bind(guard: Guard, tokenizer: Path) -> tuple[BoundGuard, Any, float]:
+    loaded = load_tokenizer(tokenizer)
+    started = time.perf_counter()
+    bound = guard.bind(loaded)
+    return bound, encoder(loaded), time.perf_counter() - started
+
+
+def _print_policy(out: Console, document: dict[str, Any]) -> None:
+    out.print(f"policy {document['name']}", markup=False)
+    out.print(f"sha256 {document['digest']}", markup=False)
     rules = table(out, "rule", "kind", "enforcement", "matches", "stops early", "context")
     for rule in document["rules"]:
         rules.add_row(
@@ -72,13 +140,51 @@ def run_check(policy: str, tokenizer: Path | None, *, as_json: bool) -> None:
             rule["context"],
         )
     out.print(rules)
-    for warning in document["warnings"]:
-        out.print(f"warning: {warning}", markup=False)
-    if tokenizer is not None:
-        sizes = table(out, "tokenizer", "")
-        for name, value in document["tokenizer"].items():
-            sizes.add_row(name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
-        out.print(sizes)
+
+
+def _print_remarks(out: Console, remarks: Sequence[Remark]) -> None:
+    for remark in remarks:
+        style = "yellow" if remark.level == "warning" else "dim"
+        out.print(f"{remark.level}: {remark.message} ({remark.code})", markup=False, style=style)
+        if remark.level == "warning":
+            out.print(f"  {remark.advice}", markup=False)
+
+
+def _print_corpus(
+    out: Console,
+    found: Overblocking,
+    tokens: TokenBlocking | None,
+    texts: Sequence[str],
+    *,
+    sentences: bool,
+) -> None:
+    unit = "sentences" if sentences else "lines"
+
+    def share(count: int, of: int) -> str:
+        return f"{100 * count / of:.2f} %"
+
+    out.print(
+        f"\ncorpus: {found.texts:,} {unit}, {share(found.forbidden, found.texts)} of them forbidden",
+        markup=False,
+    )
+    if tokens is not None and tokens.tokens:
+        out.print(
+            f"tokens: {tokens.tokens:,} read, {share(tokens.refused, tokens.tokens)} refused", markup=False
+        )
+    rows = table(out, "rule", "enforcement", f">{unit}", ">share", "strings that occur most")
+    hits = [rule for rule in found.rules if rule.forbidden]
+    for rule in sorted(hits, key=lambda rule: -rule.forbidden):
+        strings = ", ".join(f"strings[{number}] {times}" for number, times in rule.strings)
+        rows.add_row(
+            rule.rule_id, rule.mode, str(rule.forbidden), share(rule.forbidden, found.texts), strings
+        )
+    if hits:
+        out.print(rows)
+    for advice in found.advice:
+        out.print(f"try: {advice.message.replace('the texts', f'the {unit}')}", markup=False)
+    for rule in hits:
+        for number in rule.examples:
+            out.print(f"{rule.rule_id}: {printable(texts[number])[:SHOWN]}", markup=False)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -105,26 +211,6 @@ def _rule(rule: Rule) -> dict[str, Any]:
     if isinstance(rule, RegexRule):
         described["checksum"] = rule.checksum
     return described
-
-
-def _warnings(policy: Policy) -> list[str]:
-    from nco_guard.policy import StringRule
-
-    warnings = []
-    loose = [rule.id for rule in policy.rules if rule.mode != "hard"]
-    if len(loose) == len(policy.rules):
-        warnings.append("no rule is hard: this policy forbids nothing")
-    elif loose:
-        warnings.append(f"not enforced, only discouraged or recorded: {', '.join(loose)}")
-    for rule in policy.rules:
-        if isinstance(rule, StringRule) and not rule.whole_word and min(map(len, rule.strings)) <= SHORT:
-            warnings.append(
-                f"rule {rule.id!r} forbids strings of {SHORT} characters or fewer, within words too; "
-                "whole_word: true would spare the words that contain them"
-            )
-        if rule.mode == "soft" and math.isfinite(rule.penalty) and rule.penalty > 50:
-            warnings.append(f"rule {rule.id!r} is soft: a high penalty is no guarantee")
-    return warnings
 
 
 def run_presets(name: str | None, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from nco_guard.errors import MissingExtraError, NCOGuardError
 if TYPE_CHECKING:
     from nco_guard.policy import Policy
 
-__all__ = ["load_model", "load_policy", "load_tokenizer", "read_text", "require_hf"]
+__all__ = ["encoder", "load_model", "load_policy", "load_tokenizer", "read_text", "require_hf"]
 
 PRESET = "preset:"
 
@@ -68,6 +69,16 @@ def load_tokenizer(path: Path) -> Any:
         return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     except Exception as error:  # the tokenizers package raises plain Exception for a broken file
         raise NCOGuardError(f"cannot load a tokenizer from {path}: {_first_line(error)}") from error
+
+
+def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
+    """What turns text into the ids of a tokenizer, special tokens left out."""
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return list(ids)
+
+    return encode
 
 
 def load_model(path: Path) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from nco_guard.errors import ForbiddenTokenError, MissingExtraError, PatternError, UnsupportedError
-from nco_guard.evaluation.baselines.base import Baseline, Stateful, check_constraints, plain_vocabulary
+from nco_guard.evaluation.baselines.base import Baseline, Stateful, Task
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["PEERS", "LLGuidance", "PeerMatcher", "PreparedPeer", "XGrammar"]
@@ -142,22 +142,13 @@ class LLGuidance(Baseline):
         """Its view of a tokenizer of transformers, for `width` columns of logits; about a second for 128,000."""
         return _llguidance().hf.from_tokenizer(tokenizer, n_vocab=width)
 
-    def setup(
-        self,
-        strings: Sequence[str],
-        patterns: Sequence[str],
-        tokenizer: Any,
-        *,
-        vocabulary: Vocabulary | None = None,
-        device: str | torch.device = "cpu",
-    ) -> PreparedLLGuidance:
-        """See `Baseline.setup`. Raises `PatternError` where it refuses the grammar, `MissingExtraError` without it."""
-        check_constraints(strings, patterns)
+    def prepare(self, task: Task) -> PreparedLLGuidance:
+        """See `Baseline.setup`. Raises `PatternError` where it refuses the grammar."""
         _llguidance()
-        vocabulary = plain_vocabulary(tokenizer, vocabulary, self.name)
-        view = self.read(tokenizer, vocabulary.width) if self.view is None else self.view
-        grammar = _exclusion([*map(_escaped, strings), *patterns])
-        return PreparedLLGuidance(vocabulary, torch.device(device), view, grammar, self.threads)
+        vocabulary = task.vocabulary(self.name)
+        view = self.read(task.tokenizer, vocabulary.width) if self.view is None else self.view
+        grammar = _exclusion([*map(_escaped, task.strings), *task.patterns])
+        return PreparedLLGuidance(vocabulary, task.device, view, grammar, self.threads)
 
 
 class PreparedLLGuidance(PreparedPeer):
@@ -224,26 +215,17 @@ class XGrammar(Baseline):
         eos = tokenizer.eos_token_id
         return _xgrammar().TokenizerInfo.from_huggingface(tokenizer, vocab_size=width, stop_token_ids=[eos])
 
-    def setup(
-        self,
-        strings: Sequence[str],
-        patterns: Sequence[str],
-        tokenizer: Any,
-        *,
-        vocabulary: Vocabulary | None = None,
-        device: str | torch.device = "cpu",
-    ) -> PreparedXGrammar:
-        """See `Baseline.setup`. Raises `MissingExtraError` without it."""
-        check_constraints(strings, patterns)
+    def prepare(self, task: Task) -> PreparedXGrammar:
+        """See `Baseline.setup`."""
         library = _xgrammar()
-        if patterns:
+        if task.patterns:
             raise UnsupportedError("xgrammar excludes strings only: there are no patterns")
-        vocabulary = plain_vocabulary(tokenizer, vocabulary, self.name)
-        view = self.read(tokenizer, vocabulary.width) if self.view is None else self.view
+        vocabulary = task.vocabulary(self.name)
+        view = self.read(task.tokenizer, vocabulary.width) if self.view is None else self.view
         compiler = library.GrammarCompiler(view, max_threads=self.threads)
-        tag = {"type": "structural_tag", "format": {"type": "any_text", "excludes": list(strings)}}
+        tag = {"type": "structural_tag", "format": {"type": "any_text", "excludes": list(task.strings)}}
         compiled = compiler.compile_structural_tag(json.dumps(tag))
-        return PreparedXGrammar(vocabulary, torch.device(device), compiled, self.threads)
+        return PreparedXGrammar(vocabulary, task.device, compiled, self.threads)
 
 
 class PreparedXGrammar(PreparedPeer):

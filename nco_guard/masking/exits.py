@@ -28,11 +28,12 @@ class ExitPaths:
     """
 
     def __init__(self, tree: PrefixTree) -> None:
-        short = tree.short_words()
-        single = {word[0] for word in short if len(word) == 1}
-        self.single: NDArray[np.uint8] = np.array(sorted(single), np.uint8)
-        tops = 1 + np.flatnonzero(tree.byte[1 : tree.child_count[0] + 1] >= 0x80)
-        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(tops)
+        last = int(tree.child_count[0]) + 1
+        self.single: NDArray[np.uint8] = tree.byte[1:last][tree.exact[1:last] > 0]
+        single = set(self.single.tolist())
+        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(
+            1 + np.flatnonzero(tree.byte[1:last] >= 0x80)
+        )
         spread = (0x80, 0x90, 0xA0, 0xB0)
         byte_paths = [
             *([b] for b in b"ea .0-\nxZl_,"),
@@ -43,7 +44,7 @@ class ExitPaths:
         # Short pieces of WordPiece vocabularies and the like.
         pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
         found = [([], 0), *((path, len(path)) for path in byte_paths if single.issuperset(path))]
-        found += [(path, 1) for path in pairs if bytes(path) in short]
+        found += [(path, 1) for path in pairs if bytes(path) in tree]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
         self.every: int = (1 << len(found)) - 1
         self.longest: int = max(len(path) for path, _ in found)

@@ -28,6 +28,9 @@ from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ENDED", "VIOLATED", "JointTables"]
 
+# Beginnings of text after which the first masks are worked out when tables are made, rather than in the first steps.
+_EVERYWHERE = (b"e", b"E", b"1", b" ", b".", b"\n", "\u00f6".encode())
+
 VIOLATED = -1
 ENDED = -2
 
@@ -93,6 +96,8 @@ class JointTables:
         self._additions = 0
         self._links = 0
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
+        if like is None:
+            self._look_ahead()
 
     def _tables_of(
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
@@ -114,6 +119,13 @@ class JointTables:
         automaton, vocabulary = constraint.automaton, self.vocabulary
         first = vocabulary.strips_first_space or vocabulary.rewriting is not None
         return automaton.spaceless_start if first else automaton.start
+
+    def _look_ahead(self) -> None:
+        """Meet the states that all texts meet: after a letter, a digit, a space, a full stop, the end of a line."""
+        for written in _EVERYWHERE:
+            reached = [t.automaton.read(t.root, written) for t in self._together.tables]
+            if min(reached, default=0) >= 0:
+                self._together.forbidden(tuple(reached))
 
     def _intern(self, states: tuple[int, ...]) -> int:
         found = self._ids.get(states)

@@ -20,7 +20,7 @@ Classes = NDArray[np.uint8]
 
 # Most classes of ASCII bytes for which a quotient is built, and up to which constraints share one. Text is mostly
 # ASCII: with more, nearly all of the tree is left.
-_ASCII_CLASSES = 20
+_ASCII_CLASSES = 10
 _SHARED_CLASSES = 16
 
 
@@ -35,6 +35,12 @@ def _ascii_count(classes: Classes) -> int:
     return len(set(classes[:0x80].tolist()))
 
 
+def _variety(classes: Classes) -> tuple[bool, int]:
+    """The order in which quotients are planned: few classes first, but one class of ASCII characters last."""
+    count = _ascii_count(classes)
+    return count == 1, count
+
+
 class Quotients:
     """The prefix tree of a vocabulary and its quotients, made as they are asked for. For use under one lock."""
 
@@ -46,8 +52,12 @@ class Quotients:
         self._made: list[tuple[Classes, PrefixTree | None]] = []  # None: planned, not needed yet
 
     def plan(self, partitions: Iterable[Classes]) -> None:
-        """Decide which constraints share a quotient; builds none."""
-        for classes in sorted(partitions, key=_ascii_count):
+        """Decide which constraints share a quotient; builds none.
+
+        Well-formed UTF-8, which tells no ASCII characters apart, joins others but has no quotient made for it alone:
+        its walks are short in any tree.
+        """
+        for classes in sorted(partitions, key=_variety):
             if _ascii_count(classes) > _ASCII_CLASSES or self._place(classes) is not None:
                 continue
             for place, (other, made) in enumerate(self._made):
@@ -56,7 +66,8 @@ class Quotients:
                     self._made[place] = (joined, None)
                     break
             else:
-                self._made.append((classes, None))
+                if _ascii_count(classes) > 1:
+                    self._made.append((classes, None))
 
     def _place(self, classes: Classes) -> int | None:
         """Where there is a quotient whose classes are as fine as these or finer."""
@@ -70,6 +81,8 @@ class Quotients:
         if _ascii_count(classes) > _ASCII_CLASSES:
             return self.tree
         place = self._place(classes)
+        if place is None and _ascii_count(classes) == 1:
+            return self.tree
         if place is None:
             place = len(self._made)
             self._made.append((classes, None))

@@ -117,20 +117,38 @@ class Runs:
         return self.known[0]
 
     def _run_from(self, state: int) -> States | NDArray[np.int16]:
-        states = np.full(len(self.tree), UNVISITED, np.int32)
+        tree, automaton = self.tree, self.automaton
+        states = np.full(len(tree), UNVISITED, np.int32)
         states[0] = state
         parents, current = _ROOT, np.array([state], np.int32)
-        while len(parents):
+        for _ in range(tree.wide_levels):
             nodes, reached = self._step(parents, current)
-            if not len(nodes):
-                break
             states[nodes[reached < 0]] = COMPLETED
             on = np.flatnonzero(reached >= 0)
             nodes, reached = nodes[on], reached[on]
             near = self._near(nodes, reached)
             parents, current = nodes[near], reached[near]
             states[parents] = current
-        return states.astype(np.int16) if self.automaton.state_count <= np.iinfo(np.int16).max else states
+            if not len(parents):
+                break
+        else:
+            below, current = self._run_narrow(parents, current)
+            states[below] = current
+        return states.astype(np.int16) if automaton.state_count <= np.iinfo(np.int16).max else states
+
+    def _run_narrow(self, parents: Nodes, current: States) -> tuple[Nodes, States]:
+        """Below the wide levels, node by node: those that are reached, however far from a match, and their states."""
+        tree, step = self.tree, self.automaton.step
+        first = tree.levels[tree.wide_levels][0] if tree.wide_levels < len(tree.levels) else len(tree)
+        known = dict(zip(parents.tolist(), current.tolist(), strict=True))
+        above = len(known)
+        links = zip(tree.parent[first:].tolist(), tree.byte[first:].tolist(), strict=True)
+        for node, (parent, byte) in enumerate(links, start=first):
+            before = known.get(parent, COMPLETED)
+            if before >= 0:
+                known[node] = max(step(before, byte), COMPLETED)
+        nodes, states = list(known)[above:], list(known.values())[above:]
+        return np.array(nodes, np.int64), np.array(states, np.int32)
 
     def _step(self, parents: Nodes, current: States) -> tuple[Nodes, States]:
         """The children of the nodes, and the states reached there."""

@@ -69,6 +69,7 @@ class ConstraintTable:
         self._tokens = vocabulary.tokens
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
+        self._distances: dict[int, int] = {}
         self.view_bytes = 0
         self._seen = seen
         self._store = store if constraint.key else None
@@ -202,6 +203,14 @@ class ConstraintTable:
         if not len(waiting) and len(pending) == len(pending_nodes):
             return StateView(completing, known.pending, self.automaton.may_end(state))
         return self._view(state, completing, np.concatenate([pending, waiting]))
+
+    def distance(self, state: int) -> int:
+        """With fewer bytes than this no match completes from a state; see `Automaton.distances`."""
+        known = self._distances.get(state)
+        if known is None:
+            known = int(self.automaton.distances(np.array([state], np.int32))[0])
+            self._distances[state] = known
+        return known
 
     # -- transitions -------------------------------------------------------------------------------------------
 

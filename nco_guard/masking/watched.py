@@ -26,6 +26,7 @@ __all__ = ["WatchedTokens", "WaysOut"]
 
 # What is barred after some of the tokens, by their places in `ids`, or by nodes.
 _Barred = tuple[Ids, Bits]
+_NOTHING: _Barred = (NO_IDS, NO_IDS)
 
 
 class _Watch:
@@ -92,6 +93,8 @@ class WatchedTokens:
         self._paths = paths
         self._tree = PrefixTree([tokens[i] for i in ids.tolist()])
         self._seen: NDArray[np.bool_] = np.zeros(len(self._tree), np.bool_)
+        # What is further from a match than that bars nothing.
+        self._reach = max((len(tokens[i]) for i in ids.tolist()), default=0) + paths.longest
         self._watches: dict[int, _Watch] = {}  # by the constraint's identity, which its table keeps alive
 
     def kept_for(self, tables: Sequence[ConstraintTable]) -> WatchedTokens:
@@ -101,14 +104,20 @@ class WatchedTokens:
         other._watches = {key: watch for key, watch in self._watches.items() if key in kept}
         return other
 
-    def watch(self, table: ConstraintTable) -> _Watch:
-        """The run of one constraint. Errors: `StateLimitError`, naming its rules."""
+    def barred(self, table: ConstraintTable, state: int) -> _Barred:
+        """What a constraint bars after the tokens from a state. Errors: `StateLimitError`, naming its rules."""
+        if table.distance(state) > self._reach:
+            return _NOTHING
+        try:
+            watch = self._watch(table)
+            return watch.root if state == table.root else watch.of(state)
+        except StateLimitError as error:
+            raise table.named(error) from None
+
+    def _watch(self, table: ConstraintTable) -> _Watch:
         watch = self._watches.get(id(table.constraint))
         if watch is None:
-            try:
-                watch = _Watch(table, self._tree, self._seen, self._paths)
-            except StateLimitError as error:
-                raise table.named(error) from None
+            watch = _Watch(table, self._tree, self._seen, self._paths)
             self._watches[id(table.constraint)] = watch
         return watch
 
@@ -127,9 +136,8 @@ class WaysOut:
         self._roots = tuple(table.root for table in tables)
         # All constraints in their start states: what any of them bars.
         self._barred: Bits = np.zeros(len(watched.ids), np.int64)
-        self._watches = [watched.watch(table) for table in tables]
-        for watch in self._watches:
-            places, bits = watch.root
+        for table in tables:
+            places, bits = watched.barred(table, table.root)
             self._barred[places] |= bits
 
     def without(self, states: Sequence[int], ways: int) -> Ids:
@@ -139,12 +147,9 @@ class WaysOut:
         that complete a match here may be among them.
         """
         barred = self._barred
-        for i, (state, root) in enumerate(zip(states, self._roots, strict=True)):
+        for table, state, root in zip(self._tables, states, self._roots, strict=True):
             if state != root:
-                try:
-                    places, bits = self._watches[i].of(state)
-                except StateLimitError as error:
-                    raise self._tables[i].named(error) from None
+                places, bits = self.watched.barred(table, state)
                 if len(places):
                     barred = barred.copy() if barred is self._barred else barred
                     barred[places] |= bits

@@ -1,7 +1,7 @@
 """Reading a `tokenizers.Tokenizer`, or what transformers wraps around one.
 
-A third of the work is to get 128,000 strings out of it, and there is no way around that: they are also the one exact
-sign of which tokenizer it is. They come in one call, as one text.
+Half of the work is to get 128,000 strings out of it, and there is no way around that: they are also the one exact
+sign of which tokenizer it is. They come as `decode` shows them to a decoder of our own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from nco_guard.tokens.mistral import Pieces
 __all__ = ["BackendText", "backend_of"]
 
 _CLEANUP_PROBE = "a . b ? c ! d , e ' f n't g 'm h 's i 've j 're k do not l ' . '  , ' 's ' n't '"
-# Stand-ins while the strings are read as one text; a vocabulary that has them is read string by string.
-_SPACE = "\x01"
-_PREFIX = "\x02"
+# Ids that are read in one call: with more, what `decode` allocates no longer fits the processor's caches.
+_AT_ONCE = 2048
 
 
 def backend_of(tokenizer: Any) -> Any:
@@ -72,7 +71,8 @@ class BackendText:
     def digest(self) -> str:
         """SHA-256 of all of it."""
         strings, added = (repr(sorted(each.items())) for each in (self.strings, self.added))
-        return digest(self.joined, strings, added, repr(self.decoding), repr(self.cleanup))
+        joined = None if self.joined is None else self.joined.encode("utf-8", "surrogatepass")
+        return digest(joined, strings, added, repr(self.decoding), repr(self.cleanup))
 
     @property
     def rewriting(self) -> Rewriting | None:
@@ -122,6 +122,17 @@ def _read(
     return tokens, special, unusable
 
 
+class _Listener:
+    """A decoder that keeps the strings which it is shown."""
+
+    shown: list[str]
+
+    def decode_chain(self, strings: list[str]) -> list[str]:
+        """What `tokenizers` calls."""
+        self.shown = strings
+        return []
+
+
 def _joined_strings(backend: Any) -> str | None:
     """All strings of the vocabulary, added tokens apart, in the order of their ids, joined by spaces.
 
@@ -129,14 +140,19 @@ def _joined_strings(backend: Any) -> str | None:
     """
     count = backend.get_vocab_size(with_added_tokens=False)
     decoders = import_module(f"{type(backend).__module__.partition('.')[0]}.decoders")
-    # The same model with a decoder of our own, which leaves strings as they are and puts a space between any two.
+    listener = _Listener()
+    # The same model with a decoder of our own.
     bare = type(backend)(backend.model)
-    bare.decoder = decoders.Sequence(
-        [decoders.Replace(" ", _SPACE), decoders.WordPiece(prefix=_PREFIX, cleanup=False)]
-    )
-    joined: str = bare.decode(list(range(count)), skip_special_tokens=False)
-    # Ids without a string are left out, and before the prefix there is no space: then there are fewer of them.
-    return joined if count and joined.count(" ") == count - 1 and _SPACE not in joined else None
+    bare.decoder = decoders.Decoder.custom(listener)
+    parts: list[str] = []
+    for first in range(0, count, _AT_ONCE):
+        ids = list(range(first, min(first + _AT_ONCE, count)))
+        bare.decode(ids, skip_special_tokens=False)
+        if len(listener.shown) != len(ids):
+            return None
+        parts.append(" ".join(listener.shown))
+    joined = " ".join(parts)
+    return joined if count and joined.count(" ") == count - 1 else None
 
 
 def _cleanup(tokenizer: Any, backend: Any, name: str) -> tuple[tuple[bytes, bytes], ...]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["PrefixTree"]
 
+_Key = TypeVar("_Key", np.int32, np.int64)
+# Nodes of a level below which a call of NumPy costs more than they do.
+_NARROW = 24
 _KEPT = ("byte", "low", "high", "child_count", "exact")
 
 
@@ -45,6 +48,8 @@ class PrefixTree:
         byte_parts = [np.zeros(1, np.uint8)]
         low_parts = [np.zeros(1, np.int64)]
         high_parts = [np.array([len(words)], np.int64)]
+        parents = [np.zeros(1, np.int32)]
+        self.node_of = np.zeros(len(words), np.int32)
         self.levels: list[tuple[int, int]] = []
         count = 1
         # Rows of the sorted list that are longer than the current depth, and the node of each at that depth.
@@ -61,16 +66,20 @@ class PrefixTree:
             # Rows of one node are neighbours in the sorted order: shorter words with its prefix come first.
             low_parts.append(rows[starts])
             high_parts.append(rows[ends] + 1)
+            parents.append((group[starts] + (self.levels[-1][0] if depth else 0)).astype(np.int32))
             group = np.cumsum(fresh) - 1
             self.levels.append((count, count + len(starts)))
-            count += len(starts)
             longer = lengths[rows] > depth + 1
+            self.node_of[rows[~longer]] = group[~longer] + count
+            count += len(starts)
             rows, group = rows[longer], group[longer]
 
         self.byte: NDArray[np.uint8] = np.concatenate(byte_parts)
         self.low: NDArray[np.int32] = np.concatenate(low_parts).astype(np.int32)
         self.high: NDArray[np.int32] = np.concatenate(high_parts).astype(np.int32)
+        self.parent = np.concatenate(parents)
         self.child_count: NDArray[np.int32] = np.zeros(count, np.int32)
+        self.first_child = np.full(count, count, np.int32)
         self.exact: NDArray[np.int32] = np.zeros(count, np.int32)
         depths = [(0, 1), *self.levels]
         for depth, (first, last) in enumerate(depths):
@@ -81,6 +90,7 @@ class PrefixTree:
                 begin = np.searchsorted(child_low, low)
                 end = np.searchsorted(child_low, high)
                 self.child_count[first:last] = end - begin
+                self.first_child[first:last] = begin + below
                 # Tokens that end here come before the first child's.
                 capped = np.minimum(begin, len(child_low) - 1)
                 self.exact[first:last] = np.where(end > begin, child_low[capped], high) - low
@@ -97,8 +107,17 @@ class PrefixTree:
         """See the class."""
         nodes = np.flatnonzero(self.exact)
         found: NDArray[np.int32] = np.zeros(len(self.order), np.int32)
-        found[_ranges(self.low[nodes], self.exact[nodes])] = np.repeat(nodes, self.exact[nodes])
+        found[self.low[nodes]] = nodes
+        several = nodes[self.exact[nodes] > 1]
+        found[_ranges(self.low[several], self.exact[several])] = np.repeat(several, self.exact[several])
         return found
+
+    @cached_property
+    def wide_levels(self) -> int:
+        """How many levels come before the long thin end of the tree: there, a loop over nodes is cheaper than array
+        operations for each level."""
+        wide = (depth for depth, (first, last) in enumerate(self.levels, start=1) if last - first > _NARROW)
+        return max(wide, default=0)
 
     @cached_property
     def parent(self) -> NDArray[np.int32]:
@@ -140,8 +159,16 @@ class PrefixTree:
         before, total = 0, 1
         levels: list[tuple[int, int]] = []
         for first, last in self.levels:
-            key = (merged[self.parent[first:last]].astype(np.int64) - before) * count + symbols[first:last]
-            distinct, merged[first:last] = _numbered(key, (total - before) * count, total)
+            # Half as much memory is touched with 32 bits, and nearly always they do.
+            bound = (total - before) * count
+            own = merged[self.parent[first:last]] - before
+            if bound < 1 << 31:
+                distinct, merged[first:last] = _numbered(
+                    own * np.int32(count) + symbols[first:last], bound, total
+                )
+            else:
+                key = own.astype(np.int64) * count + symbols[first:last]
+                distinct, merged[first:last] = _numbered(key, bound, total)
             parents.append((distinct // count + before).astype(np.int32))
             letters.append(some_byte[distinct % count])
             before, total = total, total + len(distinct)
@@ -169,19 +196,25 @@ class PrefixTree:
                 low[above] + tree.exact[above] + earlier[first:last] - earlier[tree.first_child[above]]
             )
         tree.low, tree.high = low.astype(np.int32), (low + below).astype(np.int32)
-        places = _by_size(tree.low[nodes])
+        ending = np.flatnonzero(tree.exact)
+        ranks: NDArray[np.int32] = np.zeros(total, np.int32)
+        ranks[ending[np.argsort(tree.low[ending])]] = np.arange(len(ending))
+        places = _by_size(ranks[nodes], len(ending))
         tree.order, tree.node_of = self.order[places], nodes[places]
         return tree
 
     @cached_property
     def heights(self) -> NDArray[np.uint8]:
         """uint8 [nodes]: how many bytes the longest token below a node goes on after it; 255: or more."""
-        heights = np.zeros(len(self), np.int64)
-        for first, last in reversed(self.levels):
+        heights = np.zeros(len(self), np.uint8)
+        for (first, last), (above, below) in zip(
+            reversed(self.levels), [*reversed(self.levels[:-1]), (0, 1)], strict=True
+        ):
             # Siblings are neighbours.
-            begins = np.flatnonzero(np.diff(self.parent[first:last], prepend=-1))
-            heights[self.parent[first:last][begins]] = 1 + np.maximum.reduceat(heights[first:last], begins)
-        return np.minimum(heights, 255).astype(np.uint8)
+            parents = above + np.flatnonzero(self.child_count[above:below])
+            highest = np.maximum.reduceat(heights[first:last], self.first_child[parents] - first)
+            heights[parents] = np.minimum(highest, 254) + np.uint8(1)
+        return heights
 
     def __len__(self) -> int:
         return len(self.byte)
@@ -200,17 +233,16 @@ class PrefixTree:
         children = np.arange(len(parents)) - skipped[parents] + self.first_child[nodes][parents]
         return children.astype(np.int64, copy=False), parents
 
-    def short_words(self) -> set[bytes]:
-        """The distinct words of one and of two bytes. Not for quotients."""
-        found: set[bytes] = set()
-        for first, last in self.levels[:2]:
-            nodes = first + np.flatnonzero(self.exact[first:last])
-            ends = self.byte[nodes].tolist()
-            before = self.byte[self.parent[nodes]].tolist() if first > 1 else None
-            found.update(
-                map(bytes, zip(before, ends, strict=True) if before is not None else zip(ends, strict=True))
-            )
-        return found
+    def __contains__(self, word: bytes) -> bool:
+        """Whether the bytes, one or more, are a token. Not for quotients."""
+        node = 0
+        for byte in word:
+            first = int(self.first_child[node])
+            last = first + int(self.child_count[node])
+            node = first + int(np.searchsorted(self.byte[first:last], byte))
+            if node == last or self.byte[node] != byte:
+                return False
+        return node > 0 and bool(self.exact[node])
 
     def tokens_below(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ids of all tokens that begin with the bytes of one of the nodes, none of which is below another."""
@@ -222,22 +254,27 @@ class PrefixTree:
         return self.order[_ranges(self.low[nodes], counts)], np.repeat(np.arange(len(nodes)), counts)
 
 
-def _numbered(keys: NDArray[np.int64], bound: int, first: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`."""
+def _numbered(keys: NDArray[_Key], bound: int, first: int = 0) -> tuple[NDArray[_Key], NDArray[np.int32]]:
+    """The distinct keys, all below `bound`, sorted; and for each key its number among them, counted from `first`.
+
+    Cost: linear if `bound` is at most some dozen times the number of keys, else that of sorting them.
+    """
     if bound > 64 * len(keys) + 4096:
         distinct, numbers = np.unique(keys, return_inverse=True)
         return distinct, (numbers.ravel() + first).astype(np.int32)
     present = np.zeros(bound, bool)
     present[keys] = True
-    distinct = np.flatnonzero(present)
+    found = np.flatnonzero(present)
     numbering = np.zeros(bound, np.int32)
-    numbering[distinct] = np.arange(first, first + len(distinct), dtype=np.int32)
-    return distinct, numbering[keys]
+    numbering[found] = np.arange(first, first + len(found), dtype=np.int32)
+    return found.astype(keys.dtype), numbering[keys]
 
 
-def _by_size(values: NDArray[np.int32]) -> NDArray[np.int64]:
-    """A stable `argsort` of non-negative numbers, in two passes over 16 bits each, which NumPy sorts by radix."""
+def _by_size(values: NDArray[np.int32], bound: int) -> NDArray[np.int64]:
+    """A stable `argsort` of numbers from 0 and below `bound`: 16 bits at a time, which NumPy sorts by radix."""
     order = np.argsort(values.astype(np.uint16), kind="stable")
+    if bound <= 1 << 16:
+        return order
     return order[np.argsort((values[order] >> 16).astype(np.uint16), kind="stable")]
 
 

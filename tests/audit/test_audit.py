@@ -18,15 +18,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from nco_guard.audit import (
+    DeadEnd,
     DecodeView,
     Event,
+    GuaranteeConfigured,
     Intervention,
     JsonLinesSink,
+    LoadedRule,
     LoggingSink,
     MemorySink,
+    PolicyLoaded,
     RunFinished,
     RunRecorder,
     RunStarted,
+    Span,
     Verification,
     event_schema,
     fan_out,
@@ -80,6 +85,60 @@ def test_a_line_is_canonical_and_one_line_by_every_definition() -> None:
     assert len(line.splitlines()) == 1
     assert line == json.dumps(json.loads(line), sort_keys=True, separators=(",", ":"))
     assert "parent_id" not in line  # absent, not null
+
+
+NAMES = st.text(min_size=1, max_size=8)
+COUNTS = st.integers(0, 2**63)
+
+
+@given(
+    st.uuids(),
+    st.none() | NAMES,
+    st.datetimes(timezones=st.just(UTC)),
+    COUNTS,
+    st.tuples(NAMES, NAMES),
+    st.floats(0, 1),
+    st.none() | COUNTS,
+    st.booleans(),
+)
+def test_a_line_is_what_pydantic_and_json_make_of_the_event(
+    run: UUID,
+    request_id: str | None,
+    moment: datetime,
+    count: int,
+    rules: tuple[str, str],
+    share: float,
+    other: int | None,
+    yes: bool,
+) -> None:
+    common = {
+        "run_id": run, "number": count, "request_id": request_id, "time": moment, "monotonic_ns": count,
+    }  # fmt: skip
+    view = DecodeView(skip_special_tokens=yes, covered_ends=("eos",))
+    spans = tuple(Span(rule_id=rule, start=0, end=n) for n, rule in enumerate(rules))
+    loaded = tuple(LoadedRule(rule_id=rule, type="regex", mode="hard") for rule in rules)
+    events: list[Event] = [
+        Intervention(
+            **common, sequence=count, step=0, rule_ids=rules, removed_probability=share, first_allowed_rank=other
+        ),
+        DeadEnd(**common, sequence=0, step=count, resolution="end", rule_ids=rules),
+        Verification(**common, ok=yes, length=2, findings=spans, sequence=other),
+        RunFinished(**common, outcomes=("eos",), interventions=0, tokens=count, seconds=share),
+        RunStarted(
+            **common, policy_name=rules[0], policy_digest=DIGEST, rule_ids=rules, sequences=1, decode_view=view
+        ),
+        GuaranteeConfigured(
+            **common, policy_digest=DIGEST, tokenizer_digest=DIGEST, vocabulary_size=1, decode_view=view
+        ),
+        PolicyLoaded(
+            **common, policy_name="p", policy_digest=DIGEST, rules=loaded, on_dead_end="end",
+            on_audit_failure="warn",
+        ),
+    ]  # fmt: skip
+    for event in events:
+        plain = event.model_dump(mode="json", exclude_none=True)
+        assert event.to_json() == json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        assert parse_event(event.to_json()) == event
 
 
 def test_numbers_are_consecutive_and_share_the_run_id() -> None:

@@ -210,3 +210,49 @@ def test_the_history_of_a_guard_counts_by_rule_where_steps_are_recorded(model: t
     assert sum(audited.history.interventions.values()) >= audited.history.runs[0].steps_changed > 0
     audited.history.reset()
     assert audited.history.runs == ()
+
+
+class Careless:
+    """A streamer of somebody's that quotes what it cannot handle."""
+
+    def put(self, value: Any) -> None:
+        """Fail."""
+        raise ValueError(f"cannot show {CANARIES[0]} and {CANARIES[1]}")
+
+    def end(self) -> None:
+        """Nothing to do."""
+
+
+def test_an_agent_that_reads_personal_data_from_its_tools_leaves_no_canary(
+    model: tuple[Any, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Turns of one conversation: tools return canaries, the last turn fails in the middle with one in its error."""
+    log, database, memory = tmp_path / "log.jsonl", tmp_path / "log.db", MemorySink()
+    texts: list[str] = []
+    with (
+        JsonLinesSink(log) as lines,
+        SqliteSink(database) as rows,
+        caplog.at_level(logging.DEBUG),
+        correlated(parent_id="conversation-1"),
+    ):
+        guard = Guard(Policy.from_presets("pii"), audit=fan_out(lines, rows, memory))
+        chat = prompts(1)[0]
+        for turn in range(3):
+            with correlated(request_id=f"turn-{turn}", parent_id="conversation-1"):
+                text = guard.generate(*model, [chat], max_new_tokens=TOKENS).texts[0]
+            texts.append(text)
+            tool = f"directory: {CANARIES[turn]}, {CANARIES[3]}"
+            chat = [
+                *chat,
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": f"The tool says: {tool}. Write the letter."},
+            ]
+        with pytest.raises(ValueError, match="cannot show"):
+            guard.generate(*model, [chat], max_new_tokens=TOKENS, streamer=Careless())
+    finished = [event for event in memory.events if event.kind == "run_finished"]
+    assert [event.error for event in finished] == [None, None, None, "ValueError"]  # type: ignore[attr-defined]
+    assert {event.parent_id for event in memory.events[2:]} == {"conversation-1"}
+    assert any(event.kind == "intervention" for event in memory.events)
+    everything = log.read_text() + database.read_bytes().decode("latin-1") + caplog.text
+    assert_silent(everything + "".join(map(repr, (guard.history.runs, *memory.events))), *texts)
+    assert verify_log(log).ok

@@ -107,6 +107,59 @@ def test_every_flipped_character_of_every_line_is_found_where_it_is(
         assert found_at(path, [*long_log[:at], flipped, *long_log[at + 1 :]], at + 1), (at, position)
 
 
+@pytest.mark.parametrize("apart", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_flipped_bit_in_any_byte_is_found(apart: int, tmp_path: Path) -> None:
+    path, rng = tmp_path / "log.jsonl", random.Random(2)
+    write(path, 3, signer=HmacSigner(KEY), head_every=2)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), apart):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << rng.randrange(8)]) + whole[at + 1 :])
+        report = verify_log(path, verifier=HmacSigner(KEY))
+        line = whole.count(b"\n", 0, at) + 1
+        assert any(problem.line in (line, line + 1) for problem in report.problems), at
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b"NaN", "edited"),
+        (b"-Infinity", "edited"),
+        (b"1e999", "edited"),
+        (b"0.250", "edited"),
+        (b'0.25,"step":1', "edited"),
+        (b"true", "edited"),
+        (b'"\\ud800"', "edited"),
+        (b"[" * 700 + b"]" * 700, "edited"),
+        (b"[" * 100_000, "torn"),
+        (b"9" * 5_000, "torn"),
+        (b'"\xff"', "torn"),
+        (b"0.25\r", "edited"),
+    ],
+)
+def test_what_no_writer_writes_is_found_and_breaks_nothing(value: bytes, found: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    write(path, 3, signer=HmacSigner(KEY))
+    lines = lines_of(path)
+    lines[2] = lines[2].replace(b'"removed_probability":0.001', b'"removed_probability":' + value)
+    path.write_bytes(b"".join(lines))
+    for verifier in (None, HmacSigner(KEY)):
+        problems = verify_log(path, verifier=verifier).problems
+        assert (problems[0].what, problems[0].line) == (found, 3)
+        assert {problem.line for problem in problems} <= {3, 4}
+
+
+def test_a_head_with_what_no_writer_writes_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    write(path, 2, signer=HmacSigner(KEY), head_every=1)
+    lines = lines_of(path)
+    for at in (0, 2, len(lines) - 1):
+        edited = [*lines]
+        edited[at] = edited[at].replace(b'"schema_version":1', b'"schema_version":Infinity')
+        path.write_bytes(b"".join(edited))
+        problem = verify_log(path, verifier=HmacSigner(KEY)).problems[0]
+        assert (problem.what, problem.line) == ("edited", at + 1)
+
+
 def test_every_edited_event_is_found_even_with_its_own_hash_made_anew(
     long_log: list[bytes], tmp_path: Path
 ) -> None:

@@ -103,6 +103,32 @@ class TestSqlite:
         with SqliteSink(path) as sink:
             assert len(sink.events()) == 20
 
+    def test_processes_share_a_file_and_a_forked_one_goes_on(self, tmp_path: Path) -> None:
+        script = (
+            "import sys; from nco_guard.audit import RunRecorder\n"
+            "from nco_guard.audit.sqlite import SqliteSink\n"
+            "run = RunRecorder(SqliteSink(sys.argv[1]))\n"
+            "for n in range(40): run.intervention(sequence=0, step=n, rule_ids=['email'])\n"
+        )
+        path = tmp_path / "log.db"
+        with SqliteSink(path) as sink:
+            run = RunRecorder(sink)
+            run.intervention(sequence=0, step=0, rule_ids=["email"])
+            children = [subprocess.Popen([sys.executable, "-c", script, path]) for _ in range(2)]
+            for step in range(1, 20):
+                run.intervention(sequence=0, step=step, rule_ids=["email"])
+            if hasattr(os, "fork"):
+                child = os.fork()
+                if child == 0:
+                    record(sink)
+                    os._exit(0)
+                assert os.waitpid(child, 0)[1] == 0
+            else:
+                record(sink)
+            assert [child.wait() for child in children] == [0, 0]
+            assert sink.counts("rule_id", kind="intervention") == {"email": 20 + 80 + 2, "ssn": 1}
+            assert sorted(sink.counts("run_id").values()) == [6, 20, 40, 40]
+
     def test_what_is_no_database_is_an_audit_error(self, tmp_path: Path) -> None:
         (tmp_path / "text").write_text("not a database, but long enough to be looked at " * 40)
         with pytest.raises(AuditError, match="audit database"):

@@ -11,10 +11,12 @@ import pytest
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, FsmMachine, Utf8Automaton
 from nco_guard.automata.charsets import ALL, CharClasses, complement, union
-from nco_guard.automata.inclusion import escaping_text
+from nco_guard.automata.inclusion import begins_with, escaping_text
 from nco_guard.automata.search import find_spans, matches
 from nco_guard.automata.syntax import Chars, literal, parse, whole_word
 from nco_guard.errors import StateLimitError
+from nco_guard.policy import RegexRule, presets
+from tests.automata.patterns import pattern, text
 
 CODE_POINTS = np.arange(0x110000, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
@@ -170,6 +172,53 @@ def test_an_interegular_automaton_forbids_the_words_it_accepts(pattern: str) -> 
         assert bool(spans) == matches(machine, text)
         for start, end in spans:
             assert re.fullmatch(pattern, text[start:end])
+
+
+def _beside(rng: random.Random) -> tuple[str, str]:
+    """A pattern, and what may be its beginning, or nearly."""
+    pieces = [pattern(rng, rng.choice([0, 1, 2])) for _ in range(rng.randint(1, 4))]
+    options = [pattern(rng, 1) for _ in range(3)]
+    if rng.random() < 0.5:
+        pieces.insert(0, f"(?:{'|'.join(options[: rng.randint(1, 3)])})")
+    stop = pieces[: rng.randint(1, len(pieces))]
+    if rng.random() < 0.6:
+        some = rng.randrange(len(stop))
+        stop[some] = rng.choice(
+            [pattern(rng, 1), f"(?:{stop[some]}|{pattern(rng, 1)})", f"(?:{'|'.join(options)})", "[ab1]", "."]
+        )
+    if rng.random() < 0.5:
+        last = pieces[len(stop) - 1]
+        pieces[len(stop) - 1] = f"(?:{last}){rng.choice(['{3}', '{2,4}', '{3,}', '+', '*'])}"
+        stop[-1] = f"(?:{stop[-1]}){rng.choice(['{1}', '{2}', '{3}', '{1,4}', '+', '*'])}"
+    return "".join(pieces), "".join(stop)
+
+
+def test_what_is_read_off_the_trees_agrees_with_the_search_and_with_re() -> None:
+    rng = random.Random(12)
+    proved = refuted = 0
+    while proved < 250:
+        whole, stop = _beside(rng)
+        try:
+            searches = [re.compile(whole), re.compile(stop)]
+        except re.error:
+            continue
+        if not begins_with(parse(whole), parse(stop)):
+            refuted += 1
+            continue
+        proved += 1
+        machines = [AlternatingMachine(parse(p)) for p in (whole, stop)]
+        assert escaping_text(machines[0], machines[1]) is None, (whole, stop)
+        for _ in range(40):
+            written = text(rng)
+            assert searches[1].search(written) or not searches[0].search(written), (whole, stop, written)
+    assert refuted > 100
+
+
+@pytest.mark.parametrize("kind", ["pii", "secrets"])
+def test_most_stop_points_of_the_presets_are_read_off_the_trees(kind: str) -> None:
+    rules = [r for r in presets.load(kind) if isinstance(r, RegexRule) and r.stop_at is not None]
+    read = [begins_with(parse(r.regex), parse(r.stop_at or "")) for r in rules]
+    assert sum(read) > 0.6 * len(read)
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,9 @@ def test_both_ways_are_the_same(seed: int, dtype: torch.dtype) -> None:
     ]
     plain = scores.clone()
     dense, host, apart = DenseScores(plain), HostScores(scores, {}), HostScores(strided, {})
-    expected = dense.look(looks, removed=True)
+    expected = dense.look(looks)
     for other in (host, apart):
-        found = other.look(looks, removed=True)
+        found = other.look(looks)
         for row, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
             assert mine.rank == theirs.rank
             assert mine.removed == pytest.approx(theirs.removed, abs=1e-5)
@@ -59,13 +59,10 @@ def test_both_ways_are_the_same(seed: int, dtype: torch.dtype) -> None:
             assert values[mine.top] == values.max(), "the first choice, or one as good"
             if mine.top == theirs.top:
                 assert mine.penalised == theirs.penalised
-        # Again without the probabilities: everything else is the same, and they are there where it matters.
-        for mine, full in zip(other.look(looks, removed=False), found, strict=True):
-            assert mine[:3] == full[:3]
-            if full.rank or full.penalised:
-                assert mine.removed == full.removed
-            else:
-                assert math.isnan(mine.removed)
+        asked = [look.row for look in looks]
+        for some in (asked, asked[:1], list(range(rows))):
+            for row, top in zip(some, other.first_choices(some), strict=True):
+                assert plain[row, top] == plain[row].max()
     probe = int(rng.integers(WIDTH))
     left = [kind.forbid(columns, probe) for kind in (dense, host, apart)]
     assert torch.equal(bits(scores), bits(plain))
@@ -98,10 +95,10 @@ def test_the_pad_that_revives_a_row_counts_as_allowed() -> None:
     scores[0, [3, 4]] = torch.tensor([1.0, 2.0])
     everything = np.arange(WIDTH)
     for kind in (HostScores(scores, {}), DenseScores(scores)):
-        (found,) = kind.look([Look(0, everything, NOTHING, 3)], removed=True)
+        (found,) = kind.look([Look(0, everything, NOTHING, 3)])
         assert (found.top, found.rank) == (4, 1)
         assert found.removed == pytest.approx(math.exp(2) / (math.exp(1) + math.exp(2)))
-        (found,) = kind.look([Look(0, everything, NOTHING, None)], removed=True)
+        (found,) = kind.look([Look(0, everything, NOTHING, None)])
         assert (found.rank, found.removed) == (2, 1.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import weakref
 from pathlib import Path
@@ -17,9 +18,12 @@ from nco_guard.errors import TokenizerError
 from nco_guard.store import Store
 from nco_guard.testing import tiny_tokenizer
 from nco_guard.tokens import PrefixTree, Vocabulary, read_vocabulary, shared_tree, shared_vocabulary, state_of
+from nco_guard.tokens import backend as backend_module
 from nco_guard.tokens import sharing as sharing_module
 from nco_guard.tokens import vocabulary as vocabulary_module
+from nco_guard.tokens.backend import _joined_strings
 from nco_guard.tokens.sharing import tokenizer_size
+from nco_guard.tokens.vocabulary import _separator
 
 FAMILIES = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 
@@ -214,6 +218,39 @@ def test_strings_with_spaces_and_holes_in_the_ids_are_told_apart(store: Store) -
     for pair in pairs:
         for vocabulary in pair:
             assert read_vocabulary(raw(vocabulary), store=store) == read_vocabulary(raw(vocabulary))
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 7, 2048])
+def test_the_strings_of_a_vocabulary_are_told_as_one_text_or_not_at_all(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are read at once, against `get_vocab`: wherever the text could mean another vocabulary, None."""
+    from tokenizers import Tokenizer, models
+
+    monkeypatch.setattr(backend_module, "_AT_ONCE", at_once)
+    rng = random.Random(at_once)
+    told = 0
+    for _ in range(300):
+        strings = {"".join(rng.choices("ab é\x01", [9, 9, 0.3, 3, 1], k=rng.randint(1, 3))) for _ in range(9)}
+        ids = rng.sample(range(len(strings) + (rng.random() < 0.3)), len(strings))
+        backend = Tokenizer(models.BPE(vocab=dict(zip(strings, ids, strict=True)), merges=[]))
+        vocabulary = backend.get_vocab()
+        ordered = sorted(vocabulary, key=lambda string: vocabulary[string])
+        exact = max(ids) < len(ids) and not any(" " in string for string in strings)
+        found = _joined_strings(backend)
+        assert found == (" ".join(ordered) if exact else None)
+        told += exact
+    assert 50 < told < 250
+
+
+def test_kept_tokens_are_split_where_they_were_joined() -> None:
+    """Also where they hold the bytes that would separate others."""
+    rng = random.Random(5)
+    for _ in range(200):
+        pieces = [b"\xff", b"\xfe", b"\xff\xfe", b"", b"a", b"\xff" * 5 + b"\xfe"]
+        tokens = [b"".join(rng.choices(pieces, k=rng.randint(0, 4))) for _ in range(rng.randint(1, 12))]
+        separator = _separator(tokens)
+        assert separator.join(tokens).split(separator) == tokens
 
 
 def test_a_kept_tree_is_the_tree(store: Store) -> None:

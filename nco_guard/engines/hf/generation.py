@@ -264,7 +264,7 @@ def generate_ids(
                 **limits,
                 reads_prompt=not seq2seq,
                 sink=recording.wanted,
-                masses=sink is not None,
+                changes_only=sink is None and not settings.drafts,
             )
         else:
             processor = DeviceLogitsProcessor(bounds[0], on_device, **limits, prompt_length=prompt_length)

@@ -45,9 +45,9 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False
             for encoder-decoder models.
         engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
-        sink: receives a `StepReport` for every call; it costs a pass over the scores, so it is off by default.
-        masses: False: without the removed probability where the model's first choice stands (NaN), which is most of
-            that cost.
+        sink: receives a `StepReport` for every call; it costs passes over the scores, so it is off by default.
+        changes_only: the sink is called only where something changed, with the rows in which it did: the model's first
+            choice was forbidden or penalised, or no token was left. It costs an arg-max.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
     `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
@@ -66,7 +66,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         engine_ends: bool = False,
         reads_prompt: bool = True,
         sink: Callable[[StepReport], None] | None = None,
-        masses: bool = True,
+        changes_only: bool = False,
     ) -> None:
         bounds = list(bound) if isinstance(bound, Sequence) else [bound]
         self._vocabulary = common_vocabulary(bounds)
@@ -79,7 +79,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._width = self._vocabulary.width
         self._engine_ends = engine_ends
         self._loud: torch.Tensor | None = None
-        self._masker = RowMasker(beams=beams, engine_ends=engine_ends, sink=sink, masses=masses)
+        self._masker = RowMasker(beams=beams, engine_ends=engine_ends, sink=sink, changes_only=changes_only)
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""

@@ -137,6 +137,8 @@ class Recordings:
     @property
     def wanted(self) -> Callable[[StepReport], None] | None:
         """What the processor is to call; None if nobody listens."""
+        if len(self._runs) == 1 and self._sink is None:
+            return self._runs[0].wanted  # its rows are numbered as the batch's are
         return self._on_step if self._sink is not None or self._listening else None
 
     def _on_step(self, report: StepReport) -> None:

@@ -82,7 +82,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._retired: dict[str, int] = {}
         self._masker = RowMasker(engine_ends=True, on_failure=self._fail)
         self._reporting = RowMasker(
-            engine_ends=True, on_failure=self._fail, sink=self._report, masses=sink is not None
+            engine_ends=True, on_failure=self._fail, sink=self._report, changes_only=sink is None
         )
         # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
         self._number = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from nco_guard.batch import Ids
-from nco_guard.engines.hf.scores import Look, Looked, scores_of
+from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, holds, scores_of
 from nco_guard.errors import DeadEndError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
@@ -27,6 +28,7 @@ __all__ = ["LiveRows", "RowMasker", "StepReport"]
 T = TypeVar("T")
 
 _NO_IDS: Ids = np.zeros(0, np.int64)
+_NOTHING_LEFT = Looked(top=0, rank=0, penalised=False, removed=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,9 @@ class RowMasker:
     subtracted; every other score stays as it is, bit by bit. A dead end is resolved by the row's own policy.
 
     beams, engine_ends: as for `GuardLogitsProcessor`.
-    sink: receives one `StepReport` for each step. masses: whether it wants the removed probability of every row; else
-    it is NaN in rows where the model's first choice stands and is not penalised, which saves most of the cost.
+    sink: receives one `StepReport` for each step. changes_only: for steps in which something changed, with the rows in
+    which it did: the first choice of the model was forbidden or penalised, or no token was left. That saves nearly all
+    of the cost.
     on_failure: called with a row and the error where no token is left and the policy has none either. Returns the token
     to write instead, or None, and then the error is raised.
     """
@@ -126,13 +129,13 @@ class RowMasker:
         beams: int = 1,
         engine_ends: bool = False,
         sink: Callable[[StepReport], None] | None = None,
-        masses: bool = True,
+        changes_only: bool = False,
         on_failure: Callable[[int, DeadEndError], int | None] | None = None,
     ) -> None:
         self._beams = beams
         self._engine_ends = engine_ends
         self._sink = sink
-        self._masses = masses
+        self._changes_only = changes_only
         self._on_failure = on_failure
         self._known: WeakKeyDictionary[BoundGuard, _Facts] = WeakKeyDictionary()
         self._complements: dict[int, tuple[Ids, Ids]] = {}
@@ -163,22 +166,46 @@ class RowMasker:
         if not columns:
             return
         scores = scores_of(result, self._complements)
-        looked: list[Looked] = []
-        if self._sink is not None:
-            pads = self._pads(groups)
-            wanted = [
-                Look(row, forbidden, penalties[row][0] if row in penalties else _NO_IDS, pads.get(row))
-                for row, forbidden in columns.items()
-            ]
-            looked = scores.look(wanted, removed=self._masses)
+        looked = None if self._sink is None else self._look(scores, groups, columns, penalties)
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
         dead = scores.forbid(columns, probe)
         resolutions = self._resolve(result, groups, columns, dead) if dead else {}
-        if self._sink is not None:
+        if self._sink is not None and looked is not None and (looked or resolutions):
             self._sink(_report(groups, looked, resolutions))
         for row, (name, token) in resolutions.items():
             result[row, self._chosen(groups, row, name, token)] = 0.0
+
+    def _look(
+        self,
+        scores: HostScores | DenseScores,
+        groups: Sequence[LiveRows],
+        columns: Mapping[int, Ids],
+        penalties: Mapping[int, tuple[Ids, torch.Tensor, torch.Tensor]],
+    ) -> dict[int, Looked]:
+        """What the mask will do in each row, or in each in which it changes something."""
+        rows = list(columns)
+        if self._changes_only:
+            rows = [
+                row
+                for row, top in zip(rows, scores.first_choices(rows), strict=True)
+                if holds(columns[row], top) or (row in penalties and holds(penalties[row][0], top))
+            ]
+            if not rows:
+                return {}
+        pads = self._pads(groups)
+        looked = scores.look(
+            [
+                Look(row, columns[row], penalties[row][0] if row in penalties else _NO_IDS, pads.get(row))
+                for row in rows
+            ]
+        )
+        return {
+            row: look
+            for row, look in zip(rows, looked, strict=True)
+            # Where a pad is allowed after all, the first choice may be that one.
+            if not self._changes_only or look.rank or look.penalised
+        }
 
     def _facts(self, bound: BoundGuard) -> _Facts:
         facts = self._known.get(bound)
@@ -285,27 +312,32 @@ def _group_of(groups: Sequence[LiveRows], row: int) -> LiveRows:
 
 
 def _report(
-    groups: Sequence[LiveRows], looked: Sequence[Looked], resolutions: Mapping[int, tuple[str, int | None]]
+    groups: Sequence[LiveRows],
+    looked: Mapping[int, Looked],
+    resolutions: Mapping[int, tuple[str, int | None]],
 ) -> StepReport:
-    rows, steps, rules = [], [], []
-    seen = iter(looked)
+    """The rows that were looked at, and those in which no token is left."""
+    found: list[tuple[int, int, tuple[str, ...], Looked]] = []
     for group in groups:
-        rows += group.rows
-        steps += group.steps
-        for state, look in zip(group.states, seen, strict=False):
+        for row, step, state in zip(group.rows, group.steps, group.states, strict=True):
+            look = looked.get(row)
+            if look is None:
+                if row not in resolutions:
+                    continue
+                # Others had left the model nothing before.
+                look = _NOTHING_LEFT
             changed = look.rank or look.penalised
-            rules.append(group.tables.rules_at_fault(state, look.top) if changed else ())
-    report = StepReport(
-        rows=rows,
-        steps=steps,
-        top_forbidden=[look.rank > 0 for look in looked],
-        top_penalized=[look.penalised for look in looked],
-        rule_ids=rules,
-        best_allowed_rank=[look.rank for look in looked],
-        removed_mass=[look.removed for look in looked],
-        dead_end=[resolutions[row][0] if row in resolutions else None for row in rows],
+            rules = group.tables.rules_at_fault(state, look.top) if changed else ()
+            found.append((row, step, rules, look))
+    found.sort(key=itemgetter(0))
+    looks = [look for *_, look in found]
+    return StepReport(
+        rows=[row for row, *_ in found],
+        steps=[step for _, step, *_ in found],
+        top_forbidden=[look.rank > 0 for look in looks],
+        top_penalized=[look.penalised for look in looks],
+        rule_ids=[rules for _, _, rules, _ in found],
+        best_allowed_rank=[look.rank for look in looks],
+        removed_mass=[look.removed for look in looks],
+        dead_end=[resolutions[row][0] if row in resolutions else None for row, *_ in found],
     )
-    if len(groups) == 1:
-        return report
-    order = sorted(range(len(rows)), key=rows.__getitem__)
-    return report.part(order, [rows[place] for place in order])

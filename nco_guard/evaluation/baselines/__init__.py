@@ -12,7 +12,7 @@ try:
     from nco_guard.evaluation.baselines.bad_words import BadWords
 except ImportError as error:
     raise MissingExtraError("the baselines", "hf") from error
-from nco_guard.evaluation.baselines.base import Baseline, Prepared, Processor, Stateful
+from nco_guard.evaluation.baselines.base import Baseline, Prepared, Processor, Stateful, Task
 from nco_guard.evaluation.baselines.guard_trie import GuardTrie
 from nco_guard.evaluation.baselines.nco import NCO
 from nco_guard.evaluation.baselines.rejection import RejectionSampling
@@ -28,6 +28,7 @@ __all__ = [
     "Processor",
     "RejectionSampling",
     "Stateful",
+    "Task",
 ]
 
 BASELINES: dict[str, Baseline] = {

@@ -7,7 +7,7 @@ documentation advises.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from transformers import NoBadWordsLogitsProcessor
 
 from nco_guard.errors import UnsupportedError
-from nco_guard.evaluation.baselines.base import Baseline, Prepared, Processor, check_constraints
-from nco_guard.tokens import Vocabulary
+from nco_guard.evaluation.baselines.base import Baseline, Prepared, Processor, Task
 
 __all__ = ["BadWords", "PreparedBadWords"]
 
@@ -30,24 +29,15 @@ class BadWords(Baseline):
         "patterns",
     )
 
-    def setup(
-        self,
-        strings: Sequence[str],
-        patterns: Sequence[str],
-        tokenizer: Any,
-        *,
-        vocabulary: Vocabulary | None = None,
-        device: str | torch.device = "cpu",
-    ) -> PreparedBadWords:
+    def prepare(self, task: Task) -> PreparedBadWords:
         """See `Baseline.setup`; tensors move to where the scores are at the first step."""
-        check_constraints(strings, patterns)
-        if patterns:
+        if task.patterns:
             raise UnsupportedError("bad_words_ids are sequences of tokens: there are no patterns")
-        written = [text for string in strings for text in (string, " " + string)]
-        ids = tokenizer(written, add_special_tokens=False)["input_ids"]
+        written = [text for string in task.strings for text in (string, " " + string)]
+        ids = task.tokenizer(written, add_special_tokens=False)["input_ids"]
         sequences = [list(sequence) for sequence in dict.fromkeys(map(tuple, ids)) if sequence]
-        width = len(tokenizer) if vocabulary is None else vocabulary.width
-        return PreparedBadWords(sequences, tokenizer.eos_token_id, width)
+        width = len(task.tokenizer) if task.given is None else task.given.width
+        return PreparedBadWords(sequences, task.tokenizer.eos_token_id, width)
 
 
 class PreparedBadWords(Prepared):

@@ -1,8 +1,9 @@
 """What every baseline has in common, so that a benchmark can run them side by side.
 
-A `Baseline` is a method; `setup` builds its tables for strings, patterns and a tokenizer; the `Prepared` result makes
-logits processors for transformers' `generate`. A method that follows the text token by token gives four functions
-over a batch of states, and gets the processor, the generation and the step mask from here.
+A `Baseline` is a method; `setup` builds its tables for strings, patterns and a tokenizer (a `Task`, which is what a
+method's own `prepare` is given); the `Prepared` result makes logits processors for transformers' `generate`. A method
+that follows the text token by token gives four functions over a batch of states, and gets the processor, the generation
+and the step mask from here.
 
 What a method forbids is what it forbids: no baseline is repaired. `not_enforced` says where it falls short.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -21,11 +23,37 @@ from numpy.typing import NDArray
 from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.tokens import Vocabulary, read_vocabulary
 
-__all__ = ["Baseline", "Incremental", "Prepared", "Processor", "Stateful", "plain_vocabulary"]
+__all__ = ["Baseline", "Incremental", "Prepared", "Processor", "Stateful", "Task", "check_width", "fill"]
 
 Processor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """A logits processor of transformers: (ids, scores) -> scores."""
 S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is set up for: what may not appear, and where.
+
+    given: the vocabulary, where the caller has read it. device: where tables, or scores, lie.
+    """
+
+    strings: Sequence[str]
+    patterns: Sequence[str]
+    tokenizer: Any
+    given: Vocabulary | None
+    device: torch.device
+
+    def vocabulary(self, name: str) -> Vocabulary:
+        """What each token adds to the text, for methods to which a text is its tokens' strings, joined.
+
+        Raises `TokenizerError` where decoding rewrites them (WordPiece, cleaned-up spaces): the paper has BPE only.
+        """
+        vocabulary = read_vocabulary(self.tokenizer) if self.given is None else self.given
+        if vocabulary.rewriting is not None:
+            raise TokenizerError(
+                f"{name} takes a text to be its tokens' strings, joined; a {vocabulary.family} tokenizer rewrites them"
+            )
+        return vocabulary
 
 
 class Baseline(ABC):
@@ -34,7 +62,6 @@ class Baseline(ABC):
     name: str
     not_enforced: ClassVar[tuple[str, ...]]
 
-    @abstractmethod
     def setup(
         self,
         strings: Sequence[str],
@@ -52,11 +79,21 @@ class Baseline(ABC):
             tokenizer: a fast tokenizer of transformers.
             vocabulary: what `read_vocabulary` made of it, if that is to stay out of the set-up time, or if the logits
                 are wider than the tokenizer.
-            device: where tables lie.
+            device: where tables lie, or scores where a method has no tables.
 
         Raises `UnsupportedError` for a kind of constraint that the method does not have, `ValueError` without any
-        constraint, `PatternError` for patterns that its compiler refuses.
+        constraint or for an empty string, `PatternError` for patterns that its compiler refuses, `MissingExtraError`
+        without the library that it needs.
         """
+        if not strings and not patterns:
+            raise ValueError("a baseline needs at least one string or pattern to forbid")
+        if not all(strings):
+            raise ValueError("the empty string is in every text; remove it")
+        return self.prepare(Task(strings, patterns, tokenizer, vocabulary, torch.device(device)))
+
+    @abstractmethod
+    def prepare(self, task: Task) -> Prepared:
+        """What `setup` returns; the task has a constraint, and no empty string. Raises what `setup` says."""
 
 
 class Prepared(ABC):
@@ -182,19 +219,6 @@ def fill(scores: torch.Tensor, rows: Iterable[Sequence[int] | NDArray[np.int64]]
     return result
 
 
-def plain_vocabulary(tokenizer: Any, vocabulary: Vocabulary | None, name: str) -> Vocabulary:
-    """What each token adds to the text, for methods to which a text is its tokens' strings, joined.
-
-    Raises `TokenizerError` where decoding rewrites them (WordPiece, cleaned-up spaces): the paper has BPE only.
-    """
-    vocabulary = read_vocabulary(tokenizer) if vocabulary is None else vocabulary
-    if vocabulary.rewriting is not None:
-        raise TokenizerError(
-            f"{name} takes a text to be its tokens' strings, joined; a {vocabulary.family} tokenizer rewrites them"
-        )
-    return vocabulary
-
-
 def check_width(scores: torch.Tensor, width: int) -> None:
     """Raises `UnsupportedError` where scores have other columns than the vocabulary that was read."""
     if scores.shape[1] != width:
@@ -202,11 +226,3 @@ def check_width(scores: torch.Tensor, width: int) -> None:
             f"the scores have {scores.shape[1]} columns, the vocabulary {width}: set up with "
             f"vocabulary=read_vocabulary(tokenizer, vocab_width={scores.shape[1]})"
         )
-
-
-def check_constraints(strings: Sequence[str], patterns: Sequence[str]) -> None:
-    """Refuse a method's set-up without a constraint, or with an empty string. Raises `ValueError`."""
-    if not strings and not patterns:
-        raise ValueError("a baseline needs at least one string or pattern to forbid")
-    if not all(strings):
-        raise ValueError("the empty string is in every text; remove it")

@@ -14,14 +14,14 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nco_guard.errors import UnsupportedError
-from nco_guard.evaluation.baselines.base import Baseline, Stateful, check_constraints, fill, plain_vocabulary
+from nco_guard.evaluation.baselines.base import Baseline, Stateful, Task, fill
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["GuardTrie", "PreparedGuardTrie"]
@@ -48,27 +48,19 @@ class GuardTrie(Baseline):
         "a first space that decoding drops: it is read as part of the text",
     )
 
-    def setup(
-        self,
-        strings: Sequence[str],
-        patterns: Sequence[str],
-        tokenizer: Any,
-        *,
-        vocabulary: Vocabulary | None = None,
-        device: str | torch.device = "cpu",
-    ) -> PreparedGuardTrie:
-        """See `Baseline.setup`; `device` is where scores lie. Patterns without a corpus are refused."""
-        check_constraints(strings, patterns)
-        if patterns and not self.corpus:
+    def prepare(self, task: Task) -> PreparedGuardTrie:
+        """See `Baseline.setup`; patterns without a corpus are refused."""
+        if task.patterns and not self.corpus:
             raise UnsupportedError(
                 "GUARD has finitely many strings only: give a corpus in which patterns match"
             )
-        spans = (m[0] for pattern in patterns for text in self.corpus for m in re.finditer(pattern, text))
-        lexicon = tuple(dict.fromkeys([*strings, *filter(None, spans)]))
+        spans = (
+            m[0] for pattern in task.patterns for text in self.corpus for m in re.finditer(pattern, text)
+        )
+        lexicon = tuple(dict.fromkeys([*task.strings, *filter(None, spans)]))
         if not lexicon:
             raise ValueError("no pattern matches anywhere in the corpus: there is nothing to forbid")
-        vocabulary = plain_vocabulary(tokenizer, vocabulary, self.name)
-        return PreparedGuardTrie(lexicon, vocabulary, torch.device(device))
+        return PreparedGuardTrie(lexicon, task.vocabulary(self.name), task.device)
 
 
 class PreparedGuardTrie(Stateful[list[Nodes]]):

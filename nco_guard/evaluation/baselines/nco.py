@@ -11,9 +11,8 @@ which is `suffix_map=False` here: nothing is kept, and the chosen token's suffix
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,8 +22,7 @@ from nco_guard.evaluation.baselines.base import (
     Baseline,
     Prepared,
     Stateful,
-    check_constraints,
-    plain_vocabulary,
+    Task,
 )
 from nco_guard.evaluation.baselines.matching import Matcher
 from nco_guard.evaluation.baselines.nco_naive import naive_regex_tables, naive_string_tables
@@ -81,22 +79,13 @@ class NCO(Baseline):
         }
         return " ".join(["NCO", *(part for part, on in parts.items() if on)])
 
-    def setup(
-        self,
-        strings: Sequence[str],
-        patterns: Sequence[str],
-        tokenizer: Any,
-        *,
-        vocabulary: Vocabulary | None = None,
-        device: str | torch.device = "cpu",
-    ) -> Prepared:
+    def prepare(self, task: Task) -> Prepared:
         """See `Baseline.setup`."""
-        check_constraints(strings, patterns)
-        vocabulary = plain_vocabulary(tokenizer, vocabulary, self.name)
-        place = torch.device(device)
+        strings, patterns, place = task.strings, task.patterns, task.device
+        vocabulary = task.vocabulary(self.name)
         if not self.failure_links:
             return ReversedTrie(strings, patterns, vocabulary, place, self.name)
-        merges = bpe_merges(tokenizer, vocabulary) if self.setup_by == "bpe" else None
+        merges = bpe_merges(task.tokenizer, vocabulary) if self.setup_by == "bpe" else None
         words = searches = dfas = None
         if strings and self.setup_by == "naive":
             words = naive_string_tables(strings, vocabulary, place)

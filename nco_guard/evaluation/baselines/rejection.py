@@ -23,9 +23,8 @@ from nco_guard.evaluation.baselines.base import (
     Baseline,
     Incremental,
     Stateful,
-    check_constraints,
+    Task,
     check_width,
-    plain_vocabulary,
 )
 from nco_guard.evaluation.baselines.matching import Matcher, State
 from nco_guard.tokens import Vocabulary
@@ -47,19 +46,11 @@ class RejectionSampling(Baseline):
         "a first space that decoding drops: it is read as part of the text",
     )
 
-    def setup(
-        self,
-        strings: Sequence[str],
-        patterns: Sequence[str],
-        tokenizer: Any,
-        *,
-        vocabulary: Vocabulary | None = None,
-        device: str | torch.device = "cpu",
-    ) -> PreparedRejection:
-        """See `Baseline.setup`; `device` is where scores lie, there are no tables on it."""
-        check_constraints(strings, patterns)
-        vocabulary = plain_vocabulary(tokenizer, vocabulary, self.name)
-        return PreparedRejection(Matcher(strings, patterns), vocabulary, torch.device(device))
+    def prepare(self, task: Task) -> PreparedRejection:
+        """See `Baseline.setup`; there are no tables on the device."""
+        return PreparedRejection(
+            Matcher(task.strings, task.patterns), task.vocabulary(self.name), task.device
+        )
 
 
 class PreparedRejection(Stateful[list[State]]):
