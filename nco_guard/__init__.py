@@ -9,6 +9,7 @@ Importing this package imports neither torch nor transformers.
 
 from nco_guard.guard import Guard
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, StringRule, presets
+from nco_guard.scan import Verifier
 from nco_guard.session import BoundGuard, Session
 from nco_guard.verify import Finding, Report, verify
 
@@ -22,6 +23,7 @@ __all__ = [
     "Report",
     "Session",
     "StringRule",
+    "Verifier",
     "presets",
     "verify",
 ]

@@ -11,6 +11,7 @@ __all__ = [
     "DeadEndError",
     "ForbiddenTokenError",
     "GenerationError",
+    "InputError",
     "MissingExtraError",
     "NCOGuardError",
     "PatternError",
@@ -126,6 +127,27 @@ class RedactionError(NCOGuardError, ValueError):
             "values do together; choose another replacement, or raise instead of redacting"
         )
         self.rule_ids = rule_ids
+
+
+class InputError(NCOGuardError, ValueError):
+    """A file that is to be verified cannot be read, or a part of it: `file`, and `line` (from 1) where there is one.
+
+    The message says what is wrong there, never what stands there.
+    """
+
+    def __init__(self, file: str, problem: str, *, line: int | None = None) -> None:
+        super().__init__(f"{file}: {problem}" if line is None else f"{file}:{line}: {problem}")
+        self.file = file
+        self.problem = problem
+        self.line = line
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross from one process to another, where they are made anew.
+        return _input_error, (self.file, self.problem, self.line)
+
+
+def _input_error(file: str, problem: str, line: int | None) -> InputError:
+    return InputError(file, problem, line=line)
 
 
 class AuditError(NCOGuardError, RuntimeError):

@@ -10,7 +10,7 @@ costs a search of every text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ __all__ = [
     "Action",
     "Redaction",
     "Replacement",
+    "Replacer",
     "SafeEnds",
     "StreamVerifier",
     "redact",
@@ -65,15 +66,22 @@ def redact(
     compiled = _compiled(policy)
     replacements = _replacements(compiled, replacement)
     report = verify(compiled, text, context=context)
+    if report.ok:
+        return Redaction(text, report)
+    result = _replaced(compiled, text, report.violations, replacements)
+    _check_redacted(compiled, verify(compiled, result, context=context))
+    return Redaction(result, report)
+
+
+def _replaced(
+    compiled: CompiledPolicy, text: str, violations: Iterable[Finding], replacements: Mapping[str, str]
+) -> str:
     pieces: list[str] = []
     position = 0
-    for start, end, rule_id in _merged(compiled, report.violations):
+    for start, end, rule_id in _merged(compiled, violations):
         pieces += text[position:start], replacements[rule_id]
         position = end
-    result = "".join((*pieces, text[position:]))
-    if pieces:
-        _check_redacted(compiled, verify(compiled, result, context=context))
-    return Redaction(result, report)
+    return "".join((*pieces, text[position:]))
 
 
 def redact_value(
@@ -184,7 +192,7 @@ class StreamVerifier:
         self._compiled = compiled = _compiled(policy)
         self._action = action
         self._where = where
-        self._replacements = _replacements(compiled, replacement)
+        self._replacer = Replacer(compiled, replacement)
         self._streams: list[tuple[CompiledRule, SpanStream]] = []
         for rule in compiled.rules:
             with rule.lock:
@@ -192,10 +200,7 @@ class StreamVerifier:
             self._streams.append((rule, stream))
         self._watch = SafeEnds(compiled, context=context)
         self._findings: list[Finding] = []
-        self._spans: list[Finding] = []  # hard ones, not yet shown as replaced
-        self._text = ""  # from `_base` on
-        self._base = 0
-        self._hidden = 0  # the end of the last replaced stretch
+        self._violated: set[str] = set()
         self._length = 0
         self._closed = False
 
@@ -216,13 +221,14 @@ class StreamVerifier:
     @property
     def held(self) -> int:
         """How many characters were fed whose fate is open."""
-        return len(self._text) + len(self._watch.held)
+        return self._replacer.held + len(self._watch.held)
 
     def _read(self, text: str, *, final: bool) -> str:
         if self._closed:
             raise ValueError("this text is over; use a new StreamVerifier for another one")
         self._closed = True
         self._length += len(text)
+        hard: list[Finding] = []
         for rule, stream in self._streams:
             with rule.lock:
                 found = stream.feed(text) if text else []
@@ -231,30 +237,58 @@ class StreamVerifier:
             findings = [Finding(rule.id, start, end, rule.rule.mode) for start, end in found]
             self._findings += findings
             if rule.rule.mode == "hard":
-                self._spans += findings
+                hard += findings
         if self._action == "report":
             self._closed = final
             return text
         if self._action == "raise":
-            self._refuse()
-        self._text += text
-        shown = self._watch.feed(self._settled(final), final=final)
+            self._refuse(hard)
+        safe = self._length
+        if not final:
+            safe = min((s.safe for rule, s in self._streams if rule.rule.mode == "hard"), default=safe)
+        shown = self._watch.feed(self._replacer.feed(text, hard, safe=safe, final=final), final=final)
         self._closed = final
         return shown
 
-    def _refuse(self) -> None:
-        broken = {finding.rule_id for finding in self._spans}
-        broken.update(
+    def _refuse(self, found: Sequence[Finding]) -> None:
+        self._violated.update(finding.rule_id for finding in found)
+        broken = self._violated | {
             rule.id for rule, stream in self._streams if rule.rule.mode == "hard" and stream.matched
-        )
+        }
         if broken:
             raise ViolationError(_in_order(self._compiled, broken), self._where)
 
-    def _settled(self, final: bool) -> str:
-        """The text, redacted, up to where a match could still begin."""
-        limit = self._length
-        if not final:
-            limit = min((s.safe for rule, s in self._streams if rule.rule.mode == "hard"), default=limit)
+
+class Replacer:
+    """Puts replacements in the place of matches, while text and findings arrive.
+
+    `feed` returns the redacted text up to where a match could still begin. All pieces joined are the text of `redact`,
+    but nothing is checked: whoever uses it sees to it that no match is formed. Cost: linear in the text. Errors:
+    `PolicyError` for a replacement that is itself forbidden.
+    """
+
+    def __init__(self, compiled: CompiledPolicy, replacement: Replacement = REDACTED) -> None:
+        self._compiled = compiled
+        self._replacements = _replacements(compiled, replacement)
+        self._spans: list[Finding] = []  # not yet shown as replaced
+        self._text = ""  # from `_base` on
+        self._base = 0
+        self._hidden = 0  # the end of the last replaced stretch
+
+    @property
+    def held(self) -> int:
+        """How many characters were fed that are not shown yet."""
+        return len(self._text)
+
+    def whole(self, text: str, findings: Iterable[Finding]) -> str:
+        """A whole text with its findings replaced, whatever was fed before."""
+        return _replaced(self._compiled, text, findings, self._replacements)
+
+    def feed(self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False) -> str:
+        """Read on. `findings`: hard ones that are new; `safe`: those that are yet to come start here or later."""
+        self._text += text
+        self._spans += findings
+        limit = self._base + len(self._text) if final else safe
         certain = [span for span in self._spans if final or span.start < limit]
         self._spans = [span for span in self._spans if not (final or span.start < limit)]
         pieces: list[str] = []

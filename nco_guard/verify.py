@@ -63,8 +63,9 @@ def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> 
 
     Matches of one rule do not overlap (leftmost, longest); those of different rules may. `context` is what the text
     continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
-    in the text is reported. Compile the policy once (`compile_policy`) to verify many texts. Cost: linear in the text
-    for each rule. Safe to call from several threads.
+    in the text is reported. This is the definition, for one text at a time; a policy is compiled anew each time unless
+    it is given compiled. `nco_guard.Verifier` finds the same in many and long texts, some hundred times as fast. Cost:
+    some tenths of a microsecond per rule and character, more around matches. Safe to call from several threads.
     """
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
     findings: list[Finding] = []

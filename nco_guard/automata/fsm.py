@@ -109,6 +109,18 @@ class FsmMachine:
         """The same state: a word is complete with its last character, and waits for nothing."""
         return state
 
+    def beginnings(self, longest: int) -> list[CharSet]:
+        """What each of the first characters of an accepted word can be, as far as all words reach, at most so far."""
+        sets = self.classes.sets()
+        members, found = {self._initial}, list[CharSet]()
+        while len(found) < longest and members.isdisjoint(self._finals):
+            moves = [self._map.get(member, {}) for member in members]
+            alive = [[key for key, reached in move.items() if reached in self._remaining] for move in moves]
+            keys = {key for options in alive for key in options}
+            found.append(union(*(s for s, key in zip(sets, self._keys, strict=True) if key in keys)))
+            members = {move[key] for move, options in zip(moves, alive, strict=True) for key in options}
+        return found
+
     def longest_from(self, state: int, classes: Sequence[int], position: int) -> int | None:
         """The end of the longest accepted word that starts at `position`; None: there is none."""
         member: object = self._initial

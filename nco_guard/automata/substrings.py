@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from re import _parser  # type: ignore[attr-defined]
 
-from nco_guard.automata.charsets import charset_of
+from nco_guard.automata.charsets import CharSet, charset_of
 
-__all__ = ["SubstringSearcher", "fold_case"]
+__all__ = ["SubstringSearcher", "cased_alike", "fold_case"]
 
 _BEGINNING = 3
 _WORD = re.compile(r"\w")
@@ -24,13 +24,29 @@ _WORD = re.compile(r"\w")
 @cache
 def _first_of_case(character: str) -> str:
     """The first of the characters that `re.IGNORECASE` takes for this one: the same for all of them."""
-    leaf = (_parser.LITERAL, ord(character))
-    return chr(charset_of(leaf, int(re.IGNORECASE | re.UNICODE))[0][0])
+    return chr(cased_alike(character)[0][0])
+
+
+def cased_alike(character: str) -> CharSet:
+    """The characters that `re.IGNORECASE` takes for this one, itself among them."""
+    return charset_of((_parser.LITERAL, ord(character)), int(re.IGNORECASE | re.UNICODE))
+
+
+class _FirstOfCase(dict[int, str]):
+    """A table for `str.translate`, filled as characters are met."""
+
+    def __missing__(self, code: int) -> str:
+        found = self[code] = _first_of_case(chr(code))
+        return found
+
+
+_FOLDED = _FirstOfCase()
 
 
 def fold_case(text: str) -> str:
     """The text with every character replaced by the first that `re.IGNORECASE` takes for it; offsets stay."""
-    return text.translate({ord(c): _first_of_case(c) for c in set(text)})
+    # Of the characters that are one letter to `re`, the ASCII capital comes first.
+    return text.upper() if text.isascii() else text.translate(_FOLDED)
 
 
 def _common(one: str, other: str) -> int:
@@ -53,7 +69,7 @@ class SubstringSearcher:
             table = {ord(c): _first_of_case(c) for c in set().union(*strings)}
             strings = [s.translate(table) for s in strings]
         self._strings = frozenset(strings)
-        self._longest = max(map(len, strings))
+        self.longest = max(map(len, strings))
         self._shown = min(_BEGINNING, *map(len, strings))
         lengths: dict[str, set[int]] = {}
         for string in self._strings:
@@ -78,27 +94,35 @@ class SubstringSearcher:
     def spans(self, text: str, *, beyond: int = -1) -> Iterator[tuple[int, int]]:
         """Matches as (start, end), leftmost first, longest, not overlapping; only those that end after `beyond`."""
         folded = fold_case(text) if self.caseless else text
-        position, shown = 0, self._shown
+        position, longest = 0, self.longest
         while position < len(text):
-            end = 0
-            lengths = self._lengths.get(folded[position : position + shown])
-            if lengths is not None and self._may_start(text, position):
-                for length in lengths:
-                    stop = position + length
-                    found = stop <= len(text) and folded[position:stop] in self._strings
-                    if found and self._may_stop(text, stop):
-                        end = stop
-                        break
+            end = self.stop_of(text, position, folded[position : position + longest])
             if end > max(beyond, 0):
                 yield position, end
                 position = end
             else:
                 position += 1
 
+    def stop_of(self, text: str, start: int, piece: str) -> int:
+        """The end of the longest string that starts at a place of a text; 0: there is none.
+
+        `piece`: the text from there on (`fold_case` of it, if caseless), `longest` characters if there are so many.
+        """
+        lengths = self._lengths.get(piece[: self._shown])
+        if lengths is not None and self._may_start(text, start):
+            for length in lengths:
+                if (
+                    length <= len(piece)
+                    and piece[:length] in self._strings
+                    and self._may_stop(text, start + length)
+                ):
+                    return start + length
+        return 0
+
     def beginning(self, text: str) -> tuple[int, int] | None:
         """The longest stretch of the text with which some string begins; the first if there are several."""
         folded = fold_case(text) if self.caseless else text
-        ordered, longest = self._sorted, self._longest
+        ordered, longest = self._sorted, self.longest
         best: tuple[int, int] | None = None
         for start in range(len(text)):
             if not self._may_start(text, start):

@@ -56,6 +56,21 @@ MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate at mo
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers used for sampling.")]
 
 
+class ReportFormat(StrEnum):
+    """How `nco-guard verify` prints findings."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+
+
+class ReadAs(StrEnum):
+    """What `nco-guard verify` takes files for."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
 class Schema(StrEnum):
     """What `nco-guard schema` can print."""
 
@@ -247,19 +262,70 @@ def explain(
 @app.command()
 def verify(
     policy: PolicyArgument,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="UTF-8 text files; - is stdin.", show_default=False)
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="UTF-8 text, JSON lines (.jsonl, .ndjson), either packed (.gz), folders; - is stdin.",
+            show_default=False,
+        ),
     ],
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of JSON lines only this field: [bold]user.name[/], [bold]messages.content[/]. Several times for "
+            "several; without it all texts are searched.",
+            show_default=False,
+        ),
+    ] = None,
+    glob: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders only files like this: [bold]*.md[/], [bold]logs/*[/].",
+            show_default=False,
+        ),
+    ] = None,
+    read_as: Annotated[
+        ReadAs | None,
+        typer.Option("--as", help="Read all files as this, whatever their names.", show_default=False),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each core.")] = 1,
+    redact: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="Write copies without matches of hard rules: into this folder, or to this file for one file.",
+            show_default=False,
+        ),
+    ] = None,
+    replacement: Annotated[
+        str, typer.Option(help="What stands in the copies where a match was.")
+    ] = "[redacted]",
     show: Annotated[bool, typer.Option("--show", help="Print what matched too.")] = False,
-    as_json: AsJson = False,
+    output: Annotated[
+        ReportFormat, typer.Option("--format", help="How findings are printed.")
+    ] = ReportFormat.text,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Search finished texts: where each rule matches, not what it matched.
 
-    Exit status: 0 no hard rule matches, 1 findings, 2 an error (a file that cannot be read).
+    Exit status: 0 no hard rule matches, 1 findings, 2 an error (a file or a line that cannot be read).
     """
-    from nco_guard.cli.verify import run_verify
+    from nco_guard.cli.verify import VerifySettings, run_verify
 
-    raise typer.Exit(run_verify(policy, files, show=show, as_json=as_json))
+    settings = VerifySettings(
+        fields=tuple(field or ()),
+        globs=tuple(glob or ()),
+        form=read_as.value if read_as is not None else None,
+        jobs=jobs,
+        format="json" if as_json else output.value,
+        show=show,
+        redact=redact,
+        replacement=replacement,
+    )
+    raise typer.Exit(run_verify(policy, paths, settings))
 
 
 @app.command()

@@ -1,93 +1,205 @@
-"""`nco-guard verify`: where the rules of a policy match in finished texts."""
+"""`nco-guard verify`: where the rules of a policy match in files, and copies of the files without that."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import typer
 
-from nco_guard.cli.inputs import load_policy, read_text
-from nco_guard.cli.output import print_json, warn
-from nco_guard.compiler import compile_policy
-from nco_guard.errors import NCOGuardError
-from nco_guard.verify import Finding, verify
+from nco_guard.cli.inputs import load_policy
+from nco_guard.cli.output import console, print_json, printable, warn
+from nco_guard.errors import InputError, NCOGuardError
+from nco_guard.redaction import REDACTED, Replacer
+from nco_guard.scan import Verifier
+from nco_guard.scan.files import FileResult, Place, Task
+from nco_guard.scan.jobs import verify_files
+from nco_guard.scan.sources import STDIN, Form, Source, find_sources
 
-__all__ = ["run_verify"]
+__all__ = ["VerifySettings", "run_verify"]
+
+Format = Literal["text", "json", "sarif"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """One finding, placed for a reader: line and column count from 1, columns and offsets in code points."""
+class VerifySettings:
+    """How files are read, what is printed, and where redacted copies go. `jobs` 0: a process for each core."""
 
-    rule_id: str
-    mode: str
-    line: int
-    column: int
-    start: int
-    end: int
+    fields: tuple[str, ...] = ()
+    globs: tuple[str, ...] = ()
+    form: Form | None = None
+    jobs: int = 1
+    format: Format = "text"
+    show: bool = False
+    redact: Path | None = None
+    replacement: str = REDACTED
 
 
-def run_verify(policy: str, files: Sequence[str], *, show: bool, as_json: bool) -> int:
-    """Verify each file; returns the exit status: 1 if a hard rule matches somewhere, 2 after an error.
+def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> int:
+    """Verify files and folders; returns the exit status: 1 if a hard rule matches somewhere, 2 after an error.
 
-    A file that cannot be read does not stop the others.
+    What cannot be read does not stop the rest.
     """
-    compiled = compile_policy(load_policy(policy))
-    documents, findings, errors = [], 0, 0
-    for name in files:
-        try:
-            text = read_text(name)
-        except NCOGuardError as error:
-            warn(str(error))
-            errors += 1
-            continue
-        report = verify(compiled, text)
-        places = _places(text, report.findings)
-        findings += not report.ok
-        documents.append(_document(name, text, places, ok=report.ok, show=show))
-        if not as_json:
-            _print(name, text, places, show=show)
-    if as_json:
-        print_json({"ok": not findings and not errors, "policy": compiled.digest, "files": documents})
-    return 2 if errors else 1 if findings else 0
+    if settings.show and settings.format == "sarif":
+        raise NCOGuardError(
+            "--show: SARIF goes to other systems, so it never holds what matched; use text or json"
+        )
+    verifier = Verifier(load_policy(policy))
+    sources, unread, passed = find_sources(paths, globs=settings.globs, form=settings.form)
+    for error in unread:
+        warn(str(error))
+    tasks = _tasks(verifier, sources, paths, settings)
+    results: list[FileResult] = []
+    jobs = settings.jobs or os.cpu_count() or 1
+    with _progress(sum(source.size for source in sources)) as progress:
+        for result in verify_files(verifier, tasks, jobs=jobs, progress=progress):
+            for error in result.errors:
+                warn(str(error))
+            if result.error_count > len(result.errors):
+                warn(f"{result.name}: {result.error_count - len(result.errors):,} more errors")
+            if settings.format == "text":
+                _print(result)
+                # What was printed need not be kept; one shows that there were some.
+                result.findings = [place for place in result.findings if place.mode == "hard"][:1]
+            results.append(result)
+    errors = len(unread) + sum(result.error_count for result in results)
+    found = any(not result.ok for result in results)
+    if settings.format == "json":
+        print_json(_document(verifier, results, unread, passed, ok=not found and not errors))
+    elif settings.format == "sarif":
+        from nco_guard import __version__
+        from nco_guard.scan.sarif import sarif_log
+
+        print_json(sarif_log(verifier.compiled, results, unread, version=__version__))
+    elif any(source.found for source in sources) or passed:
+        _print_summary(results, errors, passed)
+    return 2 if errors else 1 if found else 0
 
 
-def _places(text: str, findings: Sequence[Finding]) -> list[Place]:
-    starts = [0, *(index + 1 for index, char in enumerate(text) if char == "\n")]
-    places = []
-    for found in findings:
-        line = bisect_right(starts, found.start)
-        column = found.start - starts[line - 1] + 1
-        places.append(Place(found.rule_id, found.mode, line, column, found.start, found.end))
-    return places
+def _tasks(
+    verifier: Verifier, sources: Sequence[Source], paths: Sequence[str], settings: VerifySettings
+) -> list[Task]:
+    if settings.fields and not any(source.form == "jsonl" for source in sources):
+        raise NCOGuardError("--field is for JSON lines, and no file is read as such; use --as jsonl")
+    targets = [None] * len(sources) if settings.redact is None else _targets(sources, paths, settings.redact)
+    if settings.redact is not None:
+        Replacer(
+            verifier.compiled, settings.replacement
+        )  # a replacement that is forbidden is refused at once
+    return [
+        Task(source, settings.fields, settings.show, target, settings.replacement)
+        for source, target in zip(sources, targets, strict=True)
+    ]
 
 
-def _print(name: str, text: str, places: Sequence[Place], *, show: bool) -> None:
-    if not places:
-        typer.echo(f"{name}: clean")
-    for place in places:
+def _targets(sources: Sequence[Source], paths: Sequence[str], out: Path) -> list[str]:
+    """Where the copy of each file goes: never onto a file that is there."""
+    one = len(paths) == 1 and not os.path.isdir(paths[0]) and not out.is_dir()
+    if any(source.name == STDIN for source in sources) and not one:
+        raise NCOGuardError("--redact: standard input goes to a file, alone")
+    targets = [out if one else out / source.relative for source in sources]
+    seen: set[Path] = set()
+    for source, target in zip(sources, targets, strict=True):
+        if target.exists():
+            raise NCOGuardError(
+                f"--redact: {target} is there already, and nothing is overwritten; choose another place"
+            )
+        if target in seen:
+            raise NCOGuardError(f"--redact: {source.name} and another file would both become {target}")
+        seen.add(target)
+    return [str(target) for target in targets]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on stderr, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verify", total=total or None)
+        yield lambda count: bar.advance(task, count)
+
+
+def _print(result: FileResult) -> None:
+    # Of a folder only what was found is listed.
+    if not result.findings and not result.error_count and not result.found:
+        typer.echo(f"{result.name}: clean")
+    for place in result.findings:
         length = place.end - place.start
         rule = place.rule_id if place.mode == "hard" else f"{place.rule_id} [{place.mode}]"
         size = f"{length} character{'' if length == 1 else 's'}"
-        line = f"{name}:{place.line}:{place.column}: {rule} (offsets {place.start} to {place.end}, {size})"
-        typer.echo(f"{line}: {text[place.start : place.end]!a}" if show else line)
+        where = f"{place.line}:{place.column}" if place.field is None else f"{place.line}"
+        inside = f" in {printable(place.field)}" if place.field else ""
+        line = f"{result.name}:{where}: {rule}{inside} (offsets {place.start} to {place.end}, {size})"
+        typer.echo(line if place.text is None else f"{line}: {place.text!a}")
 
 
-def _document(name: str, text: str, places: Sequence[Place], *, ok: bool, show: bool) -> dict[str, object]:
-    findings = []
-    for place in places:
-        finding: dict[str, object] = {
-            "rule_id": place.rule_id,
-            "mode": place.mode,
-            "start": place.start,
-            "end": place.end,
-            "length": place.end - place.start,
-            "line": place.line,
-            "column": place.column,
-        }
-        if show:
-            finding["text"] = text[place.start : place.end]
-        findings.append(finding)
-    return {"file": name, "ok": ok, "length": len(text), "findings": findings}
+def _print_summary(results: Sequence[FileResult], errors: int, passed: int) -> None:
+    broken = sum(not result.ok for result in results)
+    parts = [f"{len(results):,} files", f"{broken:,} with matches of hard rules"]
+    if errors:
+        parts.append(f"{errors:,} errors")
+    if passed:
+        parts.append(f"{passed:,} binary files passed over")
+    warn(", ".join(parts))
+
+
+def _document(
+    verifier: Verifier, results: Sequence[FileResult], unread: Sequence[InputError], passed: int, *, ok: bool
+) -> dict[str, object]:
+    errors = [_error(error) for error in unread] + [_error(e) for result in results for e in result.errors]
+    return {
+        "ok": ok,
+        "policy": verifier.digest,
+        "files": [_file(result) for result in results],
+        "errors": errors,
+        "error_count": len(unread) + sum(result.error_count for result in results),
+        "passed_over": passed,
+    }
+
+
+def _error(error: InputError) -> dict[str, object]:
+    return {"file": error.file, "line": error.line, "problem": error.problem}
+
+
+def _file(result: FileResult) -> dict[str, object]:
+    document: dict[str, object] = {
+        "file": result.name,
+        "ok": result.ok,
+        "form": result.form,
+        "length": result.length,
+        "lines": result.lines,
+        "documents": result.documents,
+        "error_count": result.error_count,
+        "findings": [_finding(place) for place in result.findings],
+    }
+    if result.redacted is not None:
+        document["redacted"] = result.redacted
+    return document
+
+
+def _finding(place: Place) -> dict[str, object]:
+    finding: dict[str, object] = {
+        "rule_id": place.rule_id,
+        "mode": place.mode,
+        "start": place.start,
+        "end": place.end,
+        "length": place.end - place.start,
+        "line": place.line,
+    }
+    if place.field is None:
+        finding["column"] = place.column
+    else:
+        finding["field"] = place.field
+    if place.text is not None:
+        finding["text"] = place.text
+    return finding

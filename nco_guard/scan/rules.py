@@ -1,0 +1,271 @@
+"""One rule over many texts at once: from the places that its conditions leave to the spans of its matches.
+
+The conditions only say where to look; what counts as a match, and where it ends, is found by the rule's own automaton
+(`automata.runs`) or, for strings, by looking pieces up (`automata.substrings`), at each such place from left to right.
+Rules without a useful condition are run over every character once; then places are tried from where the last match
+that is complete can have begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
+from nco_guard.automata.runs import FsmRuns, PatternRuns, SpanFinder, runs_of
+from nco_guard.automata.substrings import fold_case
+from nco_guard.compiler import CompiledRule
+from nco_guard.policy import StringRule
+from nco_guard.scan.conditions import Probe, fsm_probes, node_probes, string_probes
+from nco_guard.scan.filter import MARGIN, Codes, mask_of
+
+__all__ = ["OpenRow", "Row", "RuleScanner", "Stretch"]
+
+Places = NDArray[np.int64]
+# With more places than one in so many characters, reading all characters once is quicker.
+_DENSE = 12
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A text, or a part of one, within a larger text: `[low, high)`.
+
+    `opens`, `closes`: whether it begins at `low` and ends at `high`. Matches are looked for from `start` on, and those
+    that end after `beyond` count. `left`: the first place at which what is still to come decides.
+    """
+
+    low: int
+    high: int
+    opens: bool = True
+    closes: bool = True
+    start: int = 0
+    beyond: int = -1
+    left: int | None = None
+
+
+class Row:
+    """Texts side by side in one, at least a character apart: text i is `text[lows[i]:highs[i]]`."""
+
+    is_open = False
+
+    def __init__(self, text: str, lows: Places, highs: Places, beyond: Sequence[int] | None = None) -> None:
+        self.text = text
+        self.length = len(text)
+        self.lows = lows
+        self._highs = highs
+        self._beyond = beyond
+
+    def stretch(self, index: int) -> Stretch:
+        """Where one of the texts is, and what counts in it."""
+        low = int(self.lows[index])
+        beyond = -1 if self._beyond is None else low + self._beyond[index]
+        return Stretch(low, int(self._highs[index]), start=low, beyond=beyond)
+
+
+class OpenRow(Row):
+    """A part of one text that goes on: each rule looks on from where it was left."""
+
+    is_open = True
+
+    def __init__(self, text: str, stretch: Stretch) -> None:
+        super().__init__(text, np.zeros(1, np.int64), np.array([len(text)]))
+        self._stretch = stretch
+
+    def stretch(self, index: int) -> Stretch:
+        """The part that is there."""
+        return self._stretch
+
+
+class RuleScanner:
+    """Finds the spans of one rule. Its tables fill as texts are read; hold `rule.lock` while it works."""
+
+    def __init__(self, rule: CompiledRule) -> None:
+        self.rule = rule
+        searcher = rule.searcher
+        self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
+        self._runs: PatternRuns | FsmRuns | None = None
+        self._machine: AlternatingMachine | FsmMachine | None = None
+        self.probes: tuple[Probe, ...] | None
+        if isinstance(searcher, SubstringSearcher):
+            self.reach = 1
+            strings = rule.rule.strings if isinstance(rule.rule, StringRule) else ()
+            self.probes = string_probes(strings, caseless=searcher.caseless, whole_word=searcher.whole_word)
+        else:
+            machine = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
+            self._machine = machine
+            self._runs = runs_of(machine)
+            self.reach = self._runs.reach
+            self.probes = (
+                fsm_probes(machine) if isinstance(machine, FsmMachine) else node_probes(machine.node)
+            )
+        self._tables = [None if p.run is None else mask_of(p.run).tobytes() for p in self.probes or ()]
+        self._tails = [
+            None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=rule.id))
+            for p in self.probes or ()
+        ]
+        self._moves: dict[int, tuple[int, bool, bool]] = {}
+        self.steps = 0
+
+    def spans(self, row: Row, codes: Codes, hits: Sequence[Places]) -> Iterator[tuple[int, int, int]]:
+        """(index of the text, start, end) of each match; `hits` are those of `probes`, in their order."""
+        places = self._places(row, codes, hits)
+        if places is None or (self._machine is not None and len(places) * _DENSE > len(row.text)):
+            for index in range(len(row.lows)):
+                stretch = row.stretch(index)
+                every: Iterable[int] = (
+                    range(stretch.start, stretch.high + 1)
+                    if self._machine is None
+                    else self._ends_ahead(self._machine, row.text, stretch)
+                )
+                for start, end in self._within(row.text, stretch, every):
+                    yield index, start, end
+            return
+        if not len(places):
+            return
+        owners = np.searchsorted(row.lows, places, side="right") - 1
+        firsts = np.flatnonzero(np.diff(owners, prepend=-1)).tolist()
+        for first, last in zip(firsts, [*firsts[1:], len(places)], strict=True):
+            index = int(owners[first])
+            for start, end in self._within(row.text, row.stretch(index), places[first:last].tolist()):
+                yield index, start, end
+
+    def _within(self, text: str, stretch: Stretch, places: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """The matches that start at some of these places, leftmost first, longest, not overlapping."""
+        if self._runs is None:
+            yield from self._strings_within(text, stretch, places)
+            return
+        position = stretch.start
+        finder = SpanFinder(
+            self._runs, text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
+        )
+        for place in places:
+            if place < position:
+                continue
+            end, is_open = finder.longest(place)
+            if is_open:
+                stretch.left = place
+                break
+            if end is not None and end > stretch.beyond:
+                yield place, end
+                position = max(end, place + 1)
+        self.steps += finder.steps
+
+    def _strings_within(
+        self, text: str, stretch: Stretch, places: Iterable[int]
+    ) -> Iterator[tuple[int, int]]:
+        strings = self._strings
+        if strings is None:
+            raise ValueError("this rule is not a list of strings")
+        position, high, longest, stop_of = stretch.start, stretch.high, strings.longest, strings.stop_of
+        for place in places:
+            if place < position:
+                continue
+            stop = place + longest
+            if stop >= high and not stretch.closes:
+                stretch.left = place
+                break
+            piece = text[place : min(stop, high)]
+            end = stop_of(text, place, fold_case(piece) if strings.caseless else piece)
+            if end > max(stretch.beyond, 0):
+                yield place, end
+                position = end
+
+    # -- where to look -----------------------------------------------------------------------------------------
+
+    def _places(self, row: Row, codes: Codes, hits: Sequence[Places]) -> Places | None:
+        """The places that the conditions leave, ascending; None: there are no conditions."""
+        if self.probes is None:
+            return None
+        found: list[Places] = []
+        for probe, table, tail, places in zip(self.probes, self._tables, self._tails, hits, strict=True):
+            if table is not None and tail is not None and len(places):
+                places = self._tail_matches(tail, row, places)
+                places = _back(probe, table, places, codes, row)
+            if len(places):
+                found.append(places)
+        if len(found) < 2:
+            return found[0] if found else np.empty(0, np.int64)
+        return np.unique(np.concatenate(found))
+
+    def _tail_matches(self, tail: PatternRuns | FsmRuns, row: Row, places: Places) -> Places:
+        """Of places within matches those at which the rest of the pattern matches, or may once there is more text."""
+        owners = np.searchsorted(row.lows, places, side="right") - 1
+        kept: list[int] = []
+        finder, last = None, -1
+        for place, index in zip(places.tolist(), owners.tolist(), strict=True):
+            if finder is None or index != last:
+                stretch, last = row.stretch(index), index
+                self.steps += 0 if finder is None else finder.steps
+                finder = SpanFinder(
+                    tail, row.text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
+                )
+            if place < stretch.start:
+                continue
+            end, is_open = finder.longest(place)
+            if end is not None or is_open:
+                kept.append(place)
+        self.steps += 0 if finder is None else finder.steps
+        return np.array(kept, np.int64)
+
+    def _ends_ahead(
+        self, machine: AlternatingMachine | FsmMachine, text: str, stretch: Stretch
+    ) -> Iterator[int]:
+        """Places from which a match can start, found by one pass that sees where matches are complete."""
+        low = max(stretch.low if stretch.opens else 0, stretch.start - self.reach - 1)
+        state, count, moves = machine.start, machine.classes.count, self._moves
+        # No match that is under way began before `fresh`.
+        fresh = max(low, stretch.start)
+        place = low
+        for cls in machine.classes.of_text(text[low : stretch.high]):
+            key = state * count + cls
+            move = moves.get(key)
+            if move is None:
+                move = moves[key] = self._move(machine, state, cls)
+            place += 1
+            state, matched, clear = move
+            if matched:
+                yield from range(fresh, place)
+                fresh = max(fresh, place)
+            elif clear and place > fresh:
+                fresh = place
+        if not stretch.closes or not machine.may_end(state):
+            yield from range(fresh, stretch.high + 1)
+
+    @staticmethod
+    def _move(machine: AlternatingMachine | FsmMachine, state: int, cls: int) -> tuple[int, bool, bool]:
+        """The next state, whether a match is complete, and whether none that began before it is under way."""
+        reached = machine.step(state, cls)
+        going_on = machine.step(state, cls, seed=False)
+        return (
+            ~reached if reached < 0 else reached,
+            reached < 0,
+            machine.is_bare(~going_on if going_on < 0 else going_on),
+        )
+
+
+def _back(probe: Probe, table: bytes, hits: Places, codes: Codes, row: Row) -> Places:
+    """From places within matches to those at which they can start."""
+    lows = row.lows[np.searchsorted(row.lows, hits, side="right") - 1]
+    # Near the end of a text that goes on, the part that was looked for may be yet to come.
+    near_end = row.length - MARGIN if row.is_open else row.length + 1
+    view = codes.data
+    found: list[Places] = []
+    done = 0  # places before this one were given
+    last_hit, last_low = -1, 0
+    for hit, low in zip(hits.tolist(), lows.tolist(), strict=True):
+        limit = low if probe.longest is None else max(low, hit - probe.longest)
+        place = hit
+        while place > limit and table[view[place - 1]]:
+            place -= 1
+            if place == last_hit:
+                place = max(limit, last_low)
+                break
+        last_hit, last_low = hit, place
+        end = hit + 1 - (0 if hit >= near_end else probe.shortest)
+        if max(place, done) < end:
+            found.append(np.arange(max(place, done), end))
+            done = end
+    return np.concatenate(found) if found else np.empty(0, np.int64)

@@ -1,0 +1,332 @@
+"""`Verifier`: what `nco_guard.verify.verify` finds, for many and long texts.
+
+Rules that fold alike are a *lane*: a text is folded once for all of them and searched once for the places that their
+conditions leave (`filter`). Many short texts are laid side by side, so that they share array operations. Long texts
+can be given piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.folding import FoldSpec
+from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.policy import Policy
+from nco_guard.scan.filter import Codes, Filter, codes_of_text
+from nco_guard.scan.folds import Folded, fold, settled_length
+from nco_guard.scan.rules import OpenRow, Row, RuleScanner, Stretch
+from nco_guard.verify import Finding, Report
+
+__all__ = ["TextStream", "Verifier"]
+
+Places = NDArray[np.int64]
+_BATCH = 1 << 22
+"""So many characters are laid side by side."""
+_PIECE = 1 << 20
+"""A stream is searched when so many characters have come."""
+
+
+class Verifier:
+    """Searches texts for what a policy forbids; compiled once, for any number of texts.
+
+    Guarantee: the findings are those of `verify`, for every rule: same rules, same spans, same order.
+
+    Cost: making one takes some milliseconds for a preset. Texts: linear in their length for every policy; for ordinary
+    text and rules that show somewhere what they are about (`docs/verify.md` has figures) some ten nanoseconds per
+    character, and some microseconds per place at which a match could be. Memory: some bytes per character of a text.
+
+    Safe to call from several threads, which take turns within a rule. Errors: those of `compile_policy`;
+    `StateLimitError` where a rule's automaton outgrows its limit on a text.
+    """
+
+    def __init__(self, policy: Policy | CompiledPolicy) -> None:
+        self.compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
+        self._scanners = [RuleScanner(rule) for rule in self.compiled.rules]
+        self._lanes = _lanes(self._scanners)
+
+    @property
+    def digest(self) -> str:
+        """The policy's digest."""
+        return self.compiled.digest
+
+    @property
+    def steps(self) -> int:
+        """How many characters automata have read so far to confirm matches: what no text may make quadratic."""
+        return sum(scanner.steps for scanner in self._scanners)
+
+    def verify(self, text: str, *, context: str = "") -> Report:
+        """The report of `nco_guard.verify.verify` on one text."""
+        if not context:
+            return self.verify_many((text,))[0]
+        findings: list[Finding] = []
+        for reads_prompt in (False, True):
+            before = len(context) if reads_prompt else 0
+            lanes = _lanes(s for s in self._scanners if (s.rule.rule.context == "prompt") == reads_prompt)
+            whole = context + text if reads_prompt else text
+            for lane in lanes:
+                found = lane.search([whole], beyond=before if reads_prompt else -1).get(0, ())
+                findings += [
+                    Finding(f.rule_id, max(0, f.start - before), f.end - before, f.mode) for f in found
+                ]
+        return self._report(len(text), findings)
+
+    def verify_many(self, texts: Sequence[str]) -> list[Report]:
+        """The reports on texts, in their order. Many short texts together take little more time than one long one."""
+        reports = [self._report(len(text), []) for text in texts]
+        for index, findings in self.find_many(texts):
+            reports[index] = self._report(len(texts[index]), findings)
+        return reports
+
+    def find_many(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Finding]]]:
+        """(index, findings) of those texts that have any, in their order: for very many short texts."""
+        for first, batch in _batches(texts):
+            found: dict[int, list[Finding]] = {}
+            for lane in self._lanes:
+                for index, more in lane.search(batch).items():
+                    found.setdefault(index, []).extend(more)
+            for index in sorted(found):
+                found[index].sort(key=_order)
+                yield first + index, found[index]
+
+    def stream(self, *, piece: int = _PIECE) -> TextStream:
+        """A text that is given piece by piece, such as a large file; see `TextStream`."""
+        return TextStream(self, piece=piece)
+
+    def _report(self, length: int, findings: list[Finding]) -> Report:
+        if len(findings) > 1:
+            findings.sort(key=_order)
+        return Report(self.compiled.digest, length, tuple(findings))
+
+
+def _order(found: Finding) -> tuple[int, int, str]:
+    return found.start, found.end, found.rule_id
+
+
+def _batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    first, size = 0, 0
+    for index, text in enumerate(texts):
+        if size + len(text) > _BATCH and index > first:
+            yield first, texts[first:index]
+            first, size = index, 0
+        size += len(text) + 1
+    if first < len(texts):
+        yield first, texts[first:]
+
+
+def _lanes(scanners: Iterable[RuleScanner]) -> list[_Lane]:
+    groups: dict[FoldSpec, list[RuleScanner]] = {}
+    for scanner in scanners:
+        groups.setdefault(scanner.rule.fold, []).append(scanner)
+    return [_Lane(spec, group) for spec, group in groups.items()]
+
+
+class _Lane:
+    """The rules that fold a text in the same way."""
+
+    def __init__(self, spec: FoldSpec, scanners: Sequence[RuleScanner]) -> None:
+        self.spec = spec
+        self.scanners = tuple(scanners)
+        self._filter = Filter([probe for scanner in scanners for probe in scanner.probes or ()])
+
+    def search(self, texts: Sequence[str], *, beyond: int = -1) -> dict[int, list[Finding]]:
+        """The findings in those texts that have any; `beyond`: only those that end after so many characters."""
+        folded = None if self.spec.trivial else [fold(text, self.spec) for text in texts]
+        shown = texts if folded is None else [part.text for part in folded]
+        sizes = np.fromiter(map(len, shown), np.int64, len(shown))
+        highs = np.cumsum(sizes + 1) - 1
+        lows = highs - sizes
+        ends: list[int] | None = None
+        if beyond >= 0:
+            ends = [beyond] * len(texts) if folded is None else [_folded_before(p, beyond) for p in folded]
+        row = Row("\0".join(shown), lows, highs, ends)
+        firsts = lows.tolist()
+        found: dict[int, list[Finding]] = {}
+        for scanner, hits, codes in self.places(row.text):
+            by_text: dict[int, list[tuple[int, int]]] = {}
+            with scanner.rule.lock:
+                for index, start, end in scanner.spans(row, codes, hits):
+                    by_text.setdefault(index, []).append((start - firsts[index], end - firsts[index]))
+            for index, spans in by_text.items():
+                if folded is not None:
+                    spans = originals(spans, folded[index], len(texts[index]))
+                found.setdefault(index, []).extend(_finding(scanner, span) for span in spans)
+        return found
+
+    def places(
+        self, text: str, *, is_open: bool = False
+    ) -> Iterator[tuple[RuleScanner, list[Places], Codes]]:
+        """For each rule where its conditions hold in a folded text."""
+        codes = codes_of_text(text)
+        hits = self._filter.hits(codes, is_open=is_open)
+        at = 0
+        for scanner in self.scanners:
+            count = len(scanner.probes or ())
+            yield scanner, hits[at : at + count], codes
+            at += count
+
+
+def _finding(scanner: RuleScanner, span: tuple[int, int]) -> Finding:
+    return Finding(scanner.rule.id, *span, scanner.rule.rule.mode)
+
+
+def _folded_before(part: Folded, beyond: int) -> int:
+    """How many characters of a folded text come from the first `beyond` of the original."""
+    return beyond if part.ends is None else int(np.count_nonzero(part.ends <= beyond))
+
+
+def originals(spans: list[tuple[int, int]], part: Folded, length: int) -> list[tuple[int, int]]:
+    """Spans of a folded text as those of the original, which is `length` long; two that meet in a character are one."""
+    if part.starts is None or part.ends is None:
+        return spans
+    found: list[tuple[int, int]] = []
+    for first, last in spans:
+        start = int(part.starts[first]) if first < len(part.starts) else length
+        end = int(part.ends[last - 1]) if last > first else start
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+class TextStream:
+    """One text, piece by piece: `feed` and `finish` give findings as soon as nothing to come can change them.
+
+    Joined and sorted they are the findings of `Verifier.verify` on the whole text, however it is cut. Offsets count
+    from the start of the text. Findings come in order of their start for each rule, not across rules.
+
+    Memory: the characters from the first place on at which a match may have begun that is still open, and a piece; for
+    a rule such as `(?s)begin.*end` that can be all from the first "begin" on. Cost: as `Verifier.verify`.
+    """
+
+    def __init__(self, verifier: Verifier, *, piece: int = _PIECE) -> None:
+        self._lanes = [_LaneStream(lane, piece) for lane in verifier._lanes]
+        self._digest = verifier.digest
+        self._closed = False
+        self.length = 0
+
+    def feed(self, text: str) -> list[Finding]:
+        """Read on; what is certain now and was not before."""
+        self._check_open()
+        self.length += len(text)
+        return [found for lane in self._lanes for found in lane.feed(text, final=False)]
+
+    def finish(self) -> list[Finding]:
+        """The text ends here; the rest of the findings."""
+        self._check_open()
+        self._closed = True
+        return [found for lane in self._lanes for found in lane.feed("", final=True)]
+
+    @property
+    def safe(self) -> int:
+        """Every finding that is yet to come starts here or later."""
+        return self.length if self._closed else min((lane.safe for lane in self._lanes), default=self.length)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("this text is over; use a new stream for another one")
+
+
+class _LaneStream:
+    """What one lane has read of a text."""
+
+    def __init__(self, lane: _Lane, piece: int) -> None:
+        self._lane = lane
+        self._piece = piece
+        self._waiting: list[str] = []
+        self._waits = 0
+        self._escape = ""  # an escape under way
+        self._settled = 0  # original characters that were folded
+        self._text = ""  # folded, from `_base` on
+        self._base = 0
+        # Where the characters of `_text` come from; None: each from the one `_shift` later.
+        self._starts: Places | None = None
+        self._ends: Places | None = None
+        self._cursors = dict.fromkeys(lane.scanners, 0)
+        self._last: dict[RuleScanner, tuple[int, int]] = {}  # spans that a later one can meet in a character
+
+    @property
+    def safe(self) -> int:
+        """Every span that is yet to come starts here or later, in characters of the original."""
+        first = min(self._cursors.values()) - self._base
+        found = self._settled
+        if first < len(self._text):
+            found = int(self._starts[first]) if self._starts is not None else self._base + first
+        return min((found, *(start for start, _ in self._last.values())))
+
+    def feed(self, text: str, *, final: bool) -> list[Finding]:
+        self._waiting.append(text)
+        self._waits += len(text)
+        # Where much is held, much has to come before it is read again: so all reading together stays linear.
+        if not final and self._waits < max(self._piece, len(self._text)):
+            return []
+        self._take(self._escape + "".join(self._waiting), final)
+        self._waiting, self._waits = [], 0
+        found: list[Finding] = []
+        for scanner, hits, codes in self._lane.places(self._text, is_open=not final):
+            cursor = self._cursors[scanner] - self._base
+            stretch = Stretch(0, len(self._text), self._base == 0, final, cursor)
+            with scanner.rule.lock:
+                spans = [
+                    (start, end) for _, start, end in scanner.spans(OpenRow(self._text, stretch), codes, hits)
+                ]
+            left = len(self._text) if stretch.left is None else stretch.left
+            self._cursors[scanner] = self._base + left
+            found += [_finding(scanner, span) for span in self._original(scanner, spans, final)]
+        self._forget()
+        return found
+
+    def _take(self, text: str, final: bool) -> None:
+        """Fold what has come, as far as that is settled."""
+        spec = self._lane.spec
+        cut = len(text) if final or not spec.json_escapes else settled_length(text)
+        text, self._escape = text[:cut], text[cut:]
+        part = fold(text, spec)
+        if part.starts is not None or self._starts is not None:
+            starts, ends = self._places()
+            more = np.arange(len(part.text)), np.arange(1, len(part.text) + 1)
+            self._starts = np.concatenate(
+                (starts, self._settled + (more[0] if part.starts is None else part.starts))
+            )
+            self._ends = np.concatenate((ends, self._settled + (more[1] if part.ends is None else part.ends)))
+        self._text += part.text
+        self._settled += len(text)
+
+    def _places(self) -> tuple[Places, Places]:
+        if self._starts is not None and self._ends is not None:
+            return self._starts, self._ends
+        # So far every character was in place.
+        first = self._settled - len(self._text)
+        return np.arange(first, self._settled), np.arange(first + 1, self._settled + 1)
+
+    def _original(
+        self, scanner: RuleScanner, spans: list[tuple[int, int]], final: bool
+    ) -> list[tuple[int, int]]:
+        """Spans of the original; the last one is kept back while a later one could meet it in a character."""
+        if self._starts is None or self._ends is None:
+            found = [(self._base + start, self._base + end) for start, end in spans]
+        else:
+            found = originals(spans, Folded(self._text, self._starts, self._ends), self._settled)
+        if self._lane.spec.trivial:
+            return found
+        last = self._last.pop(scanner, None)
+        if last is not None:
+            if found and found[0][0] < last[1]:
+                found[0] = last[0], max(last[1], found[0][1])
+            else:
+                found.insert(0, last)
+        if found and not final:
+            self._last[scanner] = found.pop()
+        return found
+
+    def _forget(self) -> None:
+        reach = max((scanner.reach for scanner in self._lane.scanners), default=0)
+        done = max(0, min(self._cursors.values()) - reach - 1 - self._base)
+        if done:
+            self._text = self._text[done:]
+            self._base += done
+            if self._starts is not None and self._ends is not None:
+                self._starts, self._ends = self._starts[done:], self._ends[done:]
