@@ -191,32 +191,43 @@ class Runs:
             np.concatenate(matches), np.concatenate(others), np.concatenate(states), np.concatenate(cleared)
         )
 
-    def remember(self, state: int, found: Difference) -> Run | None:
-        """The run from a state as one more known one, if it differs enough from the others to be worth it."""
+    def remember(self, nearest: int, found: Difference) -> bool:
+        """Keep the run that differs from a known one by `found` as one more, if that is worth it; whether it is."""
         if found.width < _WIDE or len(self.known) > _REFERENCES:
-            return None
-        run = Run(self._run_from(state))
-        self.known.append(run)
-        return run
+            return False
+        known = self.known[nearest]
+        wide = len(found.states) and int(found.states.max()) > np.iinfo(np.int16).max
+        states = known.states.astype(np.int32) if wide else known.states.copy()
+        held = np.concatenate([known.visited, known.tops])
+        states[held[self._within(held, np.concatenate([found.cleared, found.matched]))]] = UNVISITED
+        states[found.changed] = found.states
+        states[found.matched] = COMPLETED
+        self.known.append(Run(states))
+        return True
 
     def left(self, nodes: Nodes, found: Difference) -> Nodes:
         """Those of the nodes at which a run is still the known one that it differs from by `found`."""
         if not len(nodes):
             return nodes
-        seen, tree = self._seen, self.tree
+        seen = self._seen
         seen[found.changed] = True
         nodes = nodes[~seen[nodes]]
         seen[found.changed] = False
-        gone = np.concatenate([found.cleared, found.matched])
-        if len(gone) and len(nodes):
-            low = tree.low[gone]
-            order = np.argsort(low)
-            low, high = low[order], tree.high[gone][order]
-            # The subtrees are disjoint: the last that begins before a node is the only one that it can be in.
-            own = tree.low[nodes]
-            within = np.searchsorted(low, own, side="right") - 1
-            nodes = nodes[(within < 0) | (own >= high[within])]
-        return nodes
+        return nodes[~self._within(nodes, np.concatenate([found.cleared, found.matched]))]
+
+    def _within(self, nodes: Nodes, tops: Nodes) -> NDArray[np.bool_]:
+        """Which of the nodes are one of `tops` or below; no top is below another."""
+        tree = self.tree
+        if not len(tops):
+            return np.zeros(len(nodes), np.bool_)
+        low = tree.low[tops]
+        order = np.argsort(low)
+        tops, low = tops[order], low[order]
+        own = tree.low[nodes]
+        # The last top that begins before a node is the only one that it can be below. A node above may begin with it,
+        # but has a smaller number.
+        at = np.searchsorted(low, own, side="right") - 1
+        return (at >= 0) & (own < tree.high[tops[at]]) & (nodes >= tops[at])
 
     @property
     def nbytes(self) -> int:

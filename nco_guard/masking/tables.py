@@ -20,7 +20,7 @@ from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import ExitPaths, OpenPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
-from nco_guard.masking.runs import Run, Runs, SoftRun
+from nco_guard.masking.runs import Runs, SoftRun
 from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -144,15 +144,11 @@ class ConstraintTable:
             completing = np.sort(tree.order[run.completed[tree.node_of]])
             self._root_view = StateView(completing, NO_IDS, True)
             return
-        self._refer(run.root, self.root)
-        self._root_view = self._references[0][0]
-
-    def _refer(self, run: Run, state: int) -> None:
-        tree = self._tree
-        nodes = run.visited[tree.exact[run.visited] > 0]
-        pending = nodes[~self.automaton.may_end_many(run.states[nodes].astype(np.int32))]
-        completing = union([tree.tokens_below(run.tops)], self._width)
-        self._references.append((self._view(state, completing, pending), pending))
+        nodes = run.root.visited[tree.exact[run.root.visited] > 0]
+        pending = nodes[~self.automaton.may_end_many(run.root.states[nodes].astype(np.int32))]
+        completing = union([tree.tokens_below(run.root.tops)], self._width)
+        self._root_view = self._view(self.root, completing, pending)
+        self._references.append((self._root_view, pending))
 
     def _view(self, state: int, completing: Ids, pending: Ids) -> StateView:
         ids, _ = self._tree.tokens_at(pending)
@@ -187,11 +183,6 @@ class ConstraintTable:
             rest = minus(root.completing, union([removed], self._width), self._width)
             return StateView(union([rest, added], self._width), NO_IDS, True)
         nearest, found = run.difference(state)
-        remembered = run.remember(state, found)
-        if remembered is not None:
-            self._refer(remembered, state)
-            self.view_bytes += remembered.nbytes
-            return self._references[-1][0]
         known, pending_nodes = self._references[nearest]
         all_tops = run.known[nearest].tops
         tops, pending = run.left(all_tops, found), run.left(pending_nodes, found)
@@ -204,8 +195,14 @@ class ConstraintTable:
         nodes = found.changed[exact]
         waiting = nodes[~self.automaton.may_end_many(found.states[exact])]
         if not len(waiting) and len(pending) == len(pending_nodes):
-            return StateView(completing, known.pending, self.automaton.may_end(state))
-        return self._view(state, completing, np.concatenate([pending, waiting]))
+            view = StateView(completing, known.pending, self.automaton.may_end(state))
+        else:
+            pending = np.concatenate([pending, waiting])
+            view = self._view(state, completing, pending)
+        if run.remember(nearest, found):
+            self._references.append((view, pending))
+            self.view_bytes += run.known[-1].nbytes + pending.nbytes
+        return view
 
     def distance(self, state: int) -> int:
         """With fewer bytes than this no match completes from a state; see `Automaton.distances`."""
@@ -247,6 +244,6 @@ class ConstraintTable:
         """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
         root = self._root_view
         run = self._run.root if isinstance(self._run, Runs) else self._run
-        held = run.nbytes + sum(nodes.nbytes for _, nodes in self._references)
+        held = run.nbytes + sum(nodes.nbytes for _, nodes in self._references[:1])
         held += root.completing.nbytes + root.pending.nbytes
         return held + self.view_bytes + self.open_paths.nbytes + self.automaton.nbytes

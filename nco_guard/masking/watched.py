@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import Bits, ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids
-from nco_guard.masking.runs import Run, Runs
+from nco_guard.masking.runs import Runs
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree
 
@@ -40,13 +40,9 @@ class _Watch:
         self._open_paths = table.open_paths
         self._every = paths.every
         self._known: dict[int, _Barred] = {}
-        self._references: list[_Barred] = []
-        self.root = self._refer(self._runs.root)
-
-    def _refer(self, run: Run) -> _Barred:
-        nodes, bits = self._barred(run.visited, run.states[run.visited].astype(np.int32))
-        self._references.append((nodes, bits))
-        return self._places(nodes, bits)
+        root = self._runs.root
+        self._references = [self._barred(root.visited, root.states[root.visited].astype(np.int32))]
+        self.root = self._places(*self._references[0])
 
     def _barred(self, nodes: Ids, states: NDArray[np.int32]) -> _Barred:
         exact = np.flatnonzero(self._runs.tree.exact[nodes])
@@ -69,13 +65,13 @@ class _Watch:
     def _find(self, state: int) -> _Barred:
         runs = self._runs
         nearest, found = runs.difference(state)
-        remembered = runs.remember(state, found)
-        if remembered is not None:
-            return self._refer(remembered)
         nodes, bits = self._references[nearest]
         left = np.flatnonzero(np.isin(nodes, runs.left(nodes, found), assume_unique=True))
         changed, barred = self._barred(found.changed, found.states)
-        return self._places(np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred]))
+        nodes, bits = np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred])
+        if runs.remember(nearest, found):
+            self._references.append((nodes, bits))
+        return self._places(nodes, bits)
 
     @property
     def nbytes(self) -> int:
