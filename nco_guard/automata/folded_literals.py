@@ -35,6 +35,7 @@ __all__ = ["FoldedAhoCorasick", "folds_evenly"]
 _KEY_LIMIT = 1 << 62
 _KEPT_STATES = 1 << 20
 _ROWS = 1 << 13  # states whose steps are kept, by class of bytes
+_FEW = 24  # steps that are taken one by one rather than together
 _UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
@@ -147,6 +148,8 @@ class FoldedAhoCorasick(Automaton):
         self._of_node: NDArray[np.int32] = np.full(self._nodes, -1, np.int32)
         self._of_node[[SINK, self._root]] = [0, 1]
         self._count = 3
+        self._distances: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self._measured = 0
         self._rows: NDArray[np.int32] = np.full((16, int(self.byte_classes.max()) + 1), _UNKNOWN, np.int32)
         self.start = 1
         self.spaceless_start = 2
@@ -243,7 +246,11 @@ class FoldedAhoCorasick(Automaton):
             pairs = states[missing].astype(np.int64) << 8 | classes[missing]
             _, first, of = np.unique(pairs, return_index=True, return_inverse=True)
             some = missing[first]
-            found = self._find_many(states[some], symbols[some])
+            if len(some) > _FEW:
+                found = self._find_many(states[some], symbols[some])
+            else:
+                steps = zip(states[some].tolist(), symbols[some].tolist(), strict=True)
+                found = np.array([self.step(state, byte) for state, byte in steps], np.int32)
             reached[missing] = found[of.ravel()]
             some, found = some[states[some] < len(self._rows)], found[states[some] < len(self._rows)]
             self._rows[states[some], classes[some]] = found
@@ -294,7 +301,16 @@ class FoldedAhoCorasick(Automaton):
 
     def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
         """How many more bytes each state needs, at least, for a match to complete or to wait for the text's end."""
-        places, nodes = np.divmod(self._keys[states] % self._span, self._nodes)
+        if self._measured < self._count:
+            if len(self._distances) < self._count:
+                self._distances = np.resize(self._distances, len(self._keys))
+            fresh = slice(self._measured, self._count)
+            self._distances[fresh] = self._distances_of(self._keys[fresh])
+            self._measured = self._count
+        return self._distances[states]
+
+    def _distances_of(self, keys: NDArray[np.int64]) -> NDArray[np.uint8]:
+        places, nodes = np.divmod(keys % self._span, self._nodes)
         found = self._trie.distances[nodes]
         # Within a character, up to three of its bytes have been read.
         np.subtract(found, np.minimum(found, 3), out=found, where=(places > 0) & (found < 255))
@@ -393,6 +409,7 @@ class FoldedAhoCorasick(Automaton):
         self._of_node[keys[plain]] = plain
         self._of_node[self._root] = self.start
         self._rows = np.full((16, self._rows.shape[1]), _UNKNOWN, np.int32)
+        self._measured = 0
         return True
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
