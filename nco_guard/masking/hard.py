@@ -24,7 +24,7 @@ from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.tables import ConstraintTable, StateView
-from nco_guard.masking.watched import WatchedTokens, WaysOut
+from nco_guard.masking.watched import FewTokens, WatchedTokens, WaysOut
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["HardConstraints"]
@@ -40,6 +40,8 @@ _EXPLORED_STATES = 48
 
 # States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
 _EXPANSION_LIMIT = 4000
+# Up to so many tokens are read one by one rather than by a tree of their own.
+_FEW = 8
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
@@ -104,8 +106,8 @@ class HardConstraints:
             else WatchedTokens(ids, vocabulary.tokens, paths)
         )
         self._ways_out = WaysOut(self._watched, tables)
-        self._further_sets: dict[bytes, WaysOut] = {}
-        self._further_of: dict[tuple[int, int], WaysOut | None] = {}
+        self._further_sets: dict[bytes, WaysOut | FewTokens] = {}
+        self._further_of: dict[tuple[int, int], WaysOut | FewTokens | None] = {}
 
     # -- each constraint by itself -----------------------------------------------------------------------------
 
@@ -180,7 +182,7 @@ class HardConstraints:
         found = [part for part in parts if len(part)]
         return union(found, self._width) if found else NO_IDS
 
-    def _further(self, index: int, state: int, view: StateView) -> WaysOut | None:
+    def _further(self, index: int, state: int, view: StateView) -> WaysOut | FewTokens | None:
         """The ways out after tokens that are pending in this state of a constraint, and in no start state."""
         table = self.tables[index]
         if state == table.root or not len(view.pending):
@@ -190,8 +192,12 @@ class HardConstraints:
             ids = minus(view.pending, self._watched.ids, self._width)
             place = ids.tobytes()
             if len(ids) and place not in self._further_sets:
-                watched = WatchedTokens(ids, self._vocabulary.tokens, self._paths)
-                self._further_sets[place] = WaysOut(watched, self.tables)
+                tokens, paths = self._vocabulary.tokens, self._paths
+                self._further_sets[place] = (
+                    FewTokens(ids, tokens, paths, self.tables)
+                    if len(ids) <= _FEW
+                    else WaysOut(WatchedTokens(ids, tokens, paths), self.tables)
+                )
             self._further_of[key] = self._further_sets[place] if len(ids) else None
         return self._further_of[key]
 
@@ -322,6 +328,6 @@ class HardConstraints:
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
         entries = len(self._exits) + len(self._searched) + len(self._expansions)
-        ways = [self._watched, *(further.watched for further in self._further_sets.values())]
+        ways = [self._ways_out, *self._further_sets.values()]
         held = self._expansion_bytes + sum(w.nbytes for w in ways)
         return held + entries * (120 + 4 * len(self.tables))

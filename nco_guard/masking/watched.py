@@ -22,7 +22,7 @@ from nco_guard.masking.runs import Runs
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["WatchedTokens", "WaysOut"]
+__all__ = ["FewTokens", "WatchedTokens", "WaysOut"]
 
 # What is barred after some of the tokens, by their places in `ids`, or by nodes.
 _Barred = tuple[Ids, Bits]
@@ -136,6 +136,11 @@ class WaysOut:
             places, bits = watched.barred(table, table.root)
             self._barred[places] |= bits
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.watched.nbytes + self._barred.nbytes
+
     def without(self, states: Sequence[int], ways: int) -> Ids:
         """Sorted ids of the tokens after which none of these ways out (bits) is sure to be open to all constraints.
 
@@ -151,3 +156,38 @@ class WaysOut:
                     barred[places] |= bits
         closed = np.flatnonzero(barred & ways == ways)
         return self.watched.ids[closed] if len(closed) else NO_IDS
+
+
+class FewTokens:
+    """The same question for so few tokens that a tree for them would not pay: each constraint reads them one by one."""
+
+    def __init__(
+        self, ids: Ids, tokens: Sequence[bytes], paths: ExitPaths, tables: Sequence[ConstraintTable]
+    ) -> None:
+        self.ids = ids
+        self._words = [tokens[i] for i in ids.tolist()]
+        self._reach = paths.longest
+        self._tables = tuple(tables)
+
+    def without(self, states: Sequence[int], ways: int) -> Ids:
+        """As `WaysOut.without`, but exact for tokens that complete no match."""
+        barred = np.zeros(len(self.ids), np.int64)
+        for table, state in zip(self._tables, states, strict=True):
+            try:
+                reached = [table.automaton.read(state, word) for word in self._words]
+                near = [
+                    i
+                    for i, after in enumerate(reached)
+                    if after >= 0 and table.distance(after) <= self._reach
+                ]
+                if near:
+                    barred[near] |= ~table.open_paths.of(np.array([reached[i] for i in near], np.int32))
+            except StateLimitError as error:
+                raise table.named(error) from None
+        closed = np.flatnonzero(barred & ways == ways)
+        return self.ids[closed]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held (estimated)."""
+        return 200 + 60 * len(self.ids)
