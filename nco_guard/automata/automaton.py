@@ -84,6 +84,10 @@ class Automaton(ABC):
         """
         return np.zeros(len(states), np.uint8)
 
+    def distance(self, state: int) -> int:
+        """`distances` for one state."""
+        return int(self.distances(np.array([state], np.int32))[0])
+
     @property
     @abstractmethod
     def state_count(self) -> int:
@@ -339,7 +343,9 @@ class ClassAutomaton(TableAutomaton):
         if alike is None:
             alike = self._alike[node, target] = np.flatnonzero(self._utf8[node] == target)
         row = self._table[state]
-        row[alike[row[alike] == _UNKNOWN]] = reached
+        if state == self.spaceless_start:
+            alike = alike[row[alike] == _UNKNOWN]
+        row[alike] = reached
         return reached
 
     def _follow(self, number: int, node: int, target: int) -> int:
@@ -463,6 +469,11 @@ class ClassAutomaton(TableAutomaton):
                 known[state] = min(255, self._distance(state)) if state != SINK else 255
             found = known[states]
         return found
+
+    def distance(self, state: int) -> int:
+        """See `Automaton.distance`."""
+        known = int(self._known_distances()[state])
+        return known if known != _UNASKED else super().distance(state)
 
     def _distance(self, state: int) -> int:
         machine, (number, node) = self.machine, self._keys[state]

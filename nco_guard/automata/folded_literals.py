@@ -309,6 +309,10 @@ class FoldedAhoCorasick(Automaton):
             self._measured = self._count
         return self._distances[states]
 
+    def distance(self, state: int) -> int:
+        """See `Automaton.distance`."""
+        return int(self._distances[state]) if state < self._measured else super().distance(state)
+
     def _distances_of(self, keys: NDArray[np.int64]) -> NDArray[np.uint8]:
         places, nodes = np.divmod(keys % self._span, self._nodes)
         found = self._trie.distances[nodes]

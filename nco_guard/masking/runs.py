@@ -33,6 +33,7 @@ COMPLETED = -1  # a match completes at this node
 UNVISITED = -2  # one has completed above, or none can complete here or below
 
 _REFERENCES = 3  # known runs beside the root's
+_FEW = 24  # nodes that are looked at one by one rather than together
 _WIDE = 400  # a run that differs in so many nodes is worth remembering
 
 _ROOT: Nodes = np.zeros(1, np.int64)
@@ -183,6 +184,12 @@ class Runs:
                 break
             others.append(parents)
             states.append(current)
+            if len(parents) <= _FEW and int(self.tree.child_count[parents].sum()) <= _FEW:
+                below = self._one_by_one(run, list(zip(parents.tolist(), current.tolist(), strict=True)))
+                for parts, part in zip((matches, others, cleared), below[:3], strict=True):
+                    parts.append(np.array(part, np.int64))
+                states.append(np.array(below[3], np.int32))
+                break
             nodes, reached = self._step(parents, current)
             usual = run.states[nodes]
             on = np.flatnonzero(reached != usual)
@@ -190,6 +197,39 @@ class Runs:
         return Difference(
             np.concatenate(matches), np.concatenate(others), np.concatenate(states), np.concatenate(cleared)
         )
+
+    def _one_by_one(
+        self, run: Run, stack: list[tuple[int, int]]
+    ) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Below some nodes, each with its state: what is matched, changed, cleared, and the states of the second.
+
+        For few nodes a loop is quicker than arrays.
+        """
+        tree, step, distance = self.tree, self.automaton.step, self.automaton.distance
+        firsts, counts, letters, heights = (
+            array.data for array in (tree.first_child, tree.child_count, tree.byte, tree.heights)
+        )
+        known = run.states.data
+        matched: list[int] = []
+        changed: list[int] = []
+        states: list[int] = []
+        cleared: list[int] = []
+        while stack:
+            parent, before = stack.pop()
+            first = firsts[parent]
+            for node in range(first, first + counts[parent]):
+                reached, usual = max(step(before, letters[node]), COMPLETED), known[node]
+                if reached == usual:
+                    continue
+                if reached == COMPLETED:
+                    matched.append(node)
+                elif distance(reached) <= min(heights[node] + self._slack, 255):
+                    changed.append(node)
+                    states.append(reached)
+                    stack.append((node, reached))
+                elif usual != UNVISITED:
+                    cleared.append(node)
+        return matched, changed, cleared, states
 
     def remember(self, nearest: int, found: Difference) -> bool:
         """Keep the run that differs from a known one by `found` as one more, if that is worth it; whether it is."""

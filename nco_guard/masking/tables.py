@@ -208,8 +208,7 @@ class ConstraintTable:
         """With fewer bytes than this no match completes from a state; see `Automaton.distances`."""
         known = self._distances.get(state)
         if known is None:
-            known = int(self.automaton.distances(np.array([state], np.int32))[0])
-            self._distances[state] = known
+            known = self._distances[state] = self.automaton.distance(state)
         return known
 
     # -- transitions -------------------------------------------------------------------------------------------
