@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ UNVISITED = -2  # one has completed above, or none can complete here or below
 
 _REFERENCES = 3  # known runs beside the root's
 _FEW = 24  # nodes that are looked at one by one rather than together
+_DENSE = 16  # a run that visits one node in so many is kept by node
 _WIDE = 400  # a run that differs in so many nodes is worth remembering
 
 _ROOT: Nodes = np.zeros(1, np.int64)
@@ -64,18 +66,59 @@ class Difference:
 class Run:
     """The run of an automaton over a tree from one state.
 
-    `states` int32 or int16 [nodes]; `tops`: the nodes at which matches complete; `visited`: those that have a state.
+    Kept as sorted nodes and their states, or, where these are a good part of the tree, as a state for every node.
     """
 
-    def __init__(self, states: States | NDArray[np.int16]) -> None:
-        self.states = states
-        self.tops: Nodes = np.flatnonzero(states == COMPLETED)
-        self.visited: Nodes = np.flatnonzero(states >= 0)
+    def __init__(self, nodes: Nodes, states: States, size: int) -> None:
+        """`states` int32: `COMPLETED` where a match completes. `nodes` in any order. `size`: of the tree, in nodes."""
+        self._all: States | NDArray[np.int16] | None = None
+        if len(nodes) * _DENSE > size:
+            small = int(states.max(initial=0)) <= np.iinfo(np.int16).max
+            everywhere: NDArray[Any] = np.full(size, UNVISITED, np.int16 if small else np.int32)
+            everywhere[nodes] = states
+            self._all = everywhere
+        else:
+            order = np.argsort(nodes, kind="stable")
+            self._nodes: NDArray[np.int32] = nodes[order].astype(np.int32)
+            self._states: States = states[order]
+
+    def items(self) -> tuple[Nodes, States]:
+        """All nodes that have a state or at which a match completes, sorted, and what is there."""
+        if self._all is None:
+            return self._nodes.astype(np.int64), self._states
+        nodes = np.flatnonzero(self._all != UNVISITED)
+        return nodes, self._all[nodes].astype(np.int32)
+
+    def alive(self) -> tuple[Nodes, States]:
+        """The nodes that have a state, sorted, and which."""
+        nodes, states = self.items()
+        on = np.flatnonzero(states >= 0)
+        return nodes[on], states[on]
+
+    def tops(self) -> Nodes:
+        """The nodes at which matches complete, sorted."""
+        nodes, states = self.items()
+        return nodes[np.flatnonzero(states == COMPLETED)]
+
+    def at(self, nodes: Nodes) -> NDArray[np.signedinteger[Any]]:
+        """The states at some nodes."""
+        if self._all is not None:
+            return self._all[nodes]
+        places = np.minimum(np.searchsorted(self._nodes, nodes), len(self._nodes) - 1)
+        return np.where(self._nodes[places] == nodes, self._states[places], UNVISITED)
+
+    def at_one(self, node: int) -> int:
+        """The state at one node."""
+        if self._all is not None:
+            return int(self._all[node])
+        place = int(np.searchsorted(self._nodes, node))
+        there = place < len(self._nodes) and self._nodes[place] == node
+        return int(self._states[place]) if there else UNVISITED
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.states.nbytes + self.tops.nbytes + self.visited.nbytes
+        return self._nodes.nbytes + self._states.nbytes if self._all is None else self._all.nbytes
 
 
 class Runs:
@@ -92,11 +135,11 @@ class Runs:
         seen: NDArray[np.bool_],
         *,
         slack: int = 0,
-        root: States | NDArray[np.int16] | None = None,
+        root: tuple[Nodes, States] | None = None,
     ) -> None:
         """`slack`: how many bytes beyond a token a match, or a state that may not end the text, still is of interest.
 
-        `seen` bool [nodes]: scratch, all False between calls. `root`: the states of the root's run, where they are
+        `seen` bool [nodes]: scratch, all False between calls. `root`: nodes and states of the root's run, if they are
         known. Errors: `StateLimitError` of the automaton, as for all methods.
         """
         self.automaton = automaton
@@ -104,7 +147,7 @@ class Runs:
         self._slack = slack
         self._seen = seen
         self._first: Nodes = np.arange(1, tree.child_count[0] + 1)
-        self.known = [Run(self._run_from(automaton.start) if root is None else root)]
+        self.known = [Run(*(self._run_from_start() if root is None else root), len(tree))]
 
     def emptied(self) -> Runs:
         """The same, with the root's run alone."""
@@ -117,19 +160,21 @@ class Runs:
         """The run from the start."""
         return self.known[0]
 
-    def _run_from(self, state: int) -> States | NDArray[np.int16]:
-        states = np.full(len(self.tree), UNVISITED, np.int32)
-        states[0] = state
-        parents, current = _ROOT, np.array([state], np.int32)
+    def _run_from_start(self) -> tuple[Nodes, States]:
+        parents, current = _ROOT, np.array([self.automaton.start], np.int32)
+        held, states = [parents], [current]
         while len(parents):
             nodes, reached = self._step(parents, current)
-            states[nodes[reached < 0]] = COMPLETED
+            matched = nodes[reached < 0]
+            held.append(matched)
+            states.append(np.full(len(matched), COMPLETED, np.int32))
             on = np.flatnonzero(reached >= 0)
             nodes, reached = nodes[on], reached[on]
             near = self._near(nodes, reached)
             parents, current = nodes[near], reached[near]
-            states[parents] = current
-        return states.astype(np.int16) if self.automaton.state_count <= np.iinfo(np.int16).max else states
+            held.append(parents)
+            states.append(current)
+        return np.concatenate(held), np.concatenate(states)
 
     def _step(self, parents: Nodes, current: States) -> tuple[Nodes, States]:
         """The children of the nodes, and the states reached there."""
@@ -159,17 +204,17 @@ class Runs:
     def difference(self, state: int) -> tuple[int, Difference]:
         """Which known run the one from a state differs least from after one byte, and how it does."""
         nodes, reached = self._step(_ROOT, np.array([state], np.int32))
-        nearest, usual = 0, self.known[0].states[nodes]
+        nearest, usual = 0, self.known[0].at(nodes)
         on = np.flatnonzero(reached != usual)
         for place, run in enumerate(self.known[1:], 1):
-            its = run.states[nodes]
+            its = run.at(nodes)
             differing = np.flatnonzero(reached != its)
             if len(differing) < len(on):
                 nearest, usual, on = place, its, differing
         return nearest, self._differing(self.known[nearest], nodes[on], reached[on], usual[on])
 
     def _differing(
-        self, run: Run, nodes: Nodes, reached: States, usual: States | NDArray[np.int16]
+        self, run: Run, nodes: Nodes, reached: States, usual: NDArray[np.signedinteger[Any]]
     ) -> Difference:
         matches, others, states, cleared = [_NO_NODES], [_NO_NODES], [_NO_STATES], [_NO_NODES]
         while len(nodes):
@@ -191,7 +236,7 @@ class Runs:
                 states.append(np.array(below[3], np.int32))
                 break
             nodes, reached = self._step(parents, current)
-            usual = run.states[nodes]
+            usual = run.at(nodes)
             on = np.flatnonzero(reached != usual)
             nodes, reached, usual = nodes[on], reached[on], usual[on]
         return Difference(
@@ -209,7 +254,7 @@ class Runs:
         firsts, counts, letters, heights = (
             array.data for array in (tree.first_child, tree.child_count, tree.byte, tree.heights)
         )
-        known = run.states.data
+        known = run.at_one
         matched: list[int] = []
         changed: list[int] = []
         states: list[int] = []
@@ -218,7 +263,7 @@ class Runs:
             parent, before = stack.pop()
             first = firsts[parent]
             for node in range(first, first + counts[parent]):
-                reached, usual = max(step(before, letters[node]), COMPLETED), known[node]
+                reached, usual = max(step(before, letters[node]), COMPLETED), known(node)
                 if reached == usual:
                     continue
                 if reached == COMPLETED:
@@ -235,14 +280,13 @@ class Runs:
         """Keep the run that differs from a known one by `found` as one more, if that is worth it; whether it is."""
         if found.width < _WIDE or len(self.known) > _REFERENCES:
             return False
-        known = self.known[nearest]
-        wide = len(found.states) and int(found.states.max()) > np.iinfo(np.int16).max
-        states = known.states.astype(np.int32) if wide else known.states.copy()
-        held = np.concatenate([known.visited, known.tops])
-        states[held[self._within(held, np.concatenate([found.cleared, found.matched]))]] = UNVISITED
-        states[found.changed] = found.states
-        states[found.matched] = COMPLETED
-        self.known.append(Run(states))
+        nodes, states = self.known[nearest].items()
+        kept = ~self._within(nodes, np.concatenate([found.cleared, found.matched]))
+        kept &= ~np.isin(nodes, found.changed)
+        completed = np.full(len(found.matched), COMPLETED, np.int32)
+        nodes = np.concatenate([nodes[kept], found.changed, found.matched])
+        states = np.concatenate([states[kept], found.states, completed])
+        self.known.append(Run(nodes, states, len(self.tree)))
         return True
 
     def left(self, nodes: Nodes, found: Difference) -> Nodes:

@@ -107,7 +107,12 @@ class ConstraintTable:
         if not self.automaton.recall(found):
             return False
         if self.constraint.hard:
-            self._run = Runs(self.automaton, self._tree, self._seen, root=arrays["states"])
+            self._run = Runs(
+                self.automaton,
+                self._tree,
+                self._seen,
+                root=(arrays["nodes"].astype(np.int64), arrays["states"]),
+            )
         else:
             self._run = SoftRun.of(self.automaton, self._tree, arrays["states"], arrays["completed"])
         self._look_at_root()
@@ -127,9 +132,11 @@ class ConstraintTable:
             return None
         self._kept_progress = progress
         arrays = {_FOUND + name: array for name, array in found.items()}
-        arrays["states"] = self._run.root.states if isinstance(self._run, Runs) else self._run.states
         if isinstance(self._run, SoftRun):
-            arrays["completed"] = self._run.completed
+            arrays |= {"states": self._run.states, "completed": self._run.completed}
+        else:
+            nodes, states = self._run.root.items()
+            arrays |= {"states": states, "nodes": nodes.astype(np.int32)}
         return self._key, arrays
 
     def named(self, error: StateLimitError) -> StateLimitError:
@@ -138,17 +145,19 @@ class ConstraintTable:
 
     def _look_at_root(self) -> None:
         tree, run = self._tree, self._run
-        # What the known runs come to: the view of each, and the nodes after which the text may not end.
-        self._references: list[tuple[StateView, Ids]] = []
+        # What the known runs come to: the view of each, and its nodes where matches complete or the text may not end.
+        self._references: list[tuple[StateView, Ids, Ids]] = []
         if isinstance(run, SoftRun):
             completing = np.sort(tree.order[run.completed[tree.node_of]])
             self._root_view = StateView(completing, NO_IDS, True)
             return
-        nodes = run.root.visited[tree.exact[run.root.visited] > 0]
-        pending = nodes[~self.automaton.may_end_many(run.root.states[nodes].astype(np.int32))]
-        completing = union([tree.tokens_below(run.root.tops)], self._width)
+        nodes, states = run.root.alive()
+        at = np.flatnonzero(tree.exact[nodes])
+        pending = nodes[at[~self.automaton.may_end_many(states[at])]]
+        tops = run.root.tops()
+        completing = union([tree.tokens_below(tops)], self._width)
         self._root_view = self._view(self.root, completing, pending)
-        self._references.append((self._root_view, pending))
+        self._references.append((self._root_view, tops, pending))
 
     def _view(self, state: int, completing: Ids, pending: Ids) -> StateView:
         ids, _ = self._tree.tokens_at(pending)
@@ -183,8 +192,7 @@ class ConstraintTable:
             rest = minus(root.completing, union([removed], self._width), self._width)
             return StateView(union([rest, added], self._width), NO_IDS, True)
         nearest, found = run.difference(state)
-        known, pending_nodes = self._references[nearest]
-        all_tops = run.known[nearest].tops
+        known, all_tops, pending_nodes = self._references[nearest]
         tops, pending = run.left(all_tops, found), run.left(pending_nodes, found)
         completing = known.completing
         if len(tops) < len(all_tops):
@@ -200,8 +208,8 @@ class ConstraintTable:
             pending = np.concatenate([pending, waiting])
             view = self._view(state, completing, pending)
         if run.remember(nearest, found):
-            self._references.append((view, pending))
-            self.view_bytes += run.known[-1].nbytes + pending.nbytes
+            self._references.append((view, np.concatenate([tops, found.matched]), pending))
+            self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
         return view
 
     def distance(self, state: int) -> int:
@@ -243,6 +251,6 @@ class ConstraintTable:
         """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
         root = self._root_view
         run = self._run.root if isinstance(self._run, Runs) else self._run
-        held = run.nbytes + sum(nodes.nbytes for _, nodes in self._references[:1])
+        held = run.nbytes + sum(t.nbytes + p.nbytes for _, t, p in self._references[:1])
         held += root.completing.nbytes + root.pending.nbytes
         return held + self.view_bytes + self.open_paths.nbytes + self.automaton.nbytes

@@ -40,8 +40,7 @@ class _Watch:
         self._open_paths = table.open_paths
         self._every = paths.every
         self._known: dict[int, _Barred] = {}
-        root = self._runs.root
-        self._references = [self._barred(root.visited, root.states[root.visited].astype(np.int32))]
+        self._references = [self._barred(*self._runs.root.alive())]
         self.root = self._places(*self._references[0])
 
     def _barred(self, nodes: Ids, states: NDArray[np.int32]) -> _Barred:
