@@ -21,6 +21,7 @@ Classes = NDArray[np.uint8]
 # Most classes of ASCII bytes for which a quotient is built, and up to which constraints share one. Text is mostly
 # ASCII: with more, nearly all of the tree is left.
 _ASCII_CLASSES = 10
+_MOST = 24  # quotients, a megabyte each; a crowd of rules whose letters differ takes the whole tree
 _SHARED_CLASSES = 16
 
 
@@ -66,7 +67,7 @@ class Quotients:
                     self._made[place] = (joined, None)
                     break
             else:
-                if _ascii_count(classes) > 1:
+                if _ascii_count(classes) > 1 and len(self._made) < _MOST:
                     self._made.append((classes, None))
 
     def _place(self, classes: Classes) -> int | None:
@@ -81,7 +82,7 @@ class Quotients:
         if _ascii_count(classes) > _ASCII_CLASSES:
             return self.tree
         place = self._place(classes)
-        if place is None and _ascii_count(classes) == 1:
+        if place is None and (_ascii_count(classes) == 1 or len(self._made) >= _MOST):
             return self.tree
         if place is None:
             place = len(self._made)
