@@ -70,8 +70,9 @@ def model_of() -> Callable[..., Any]:
     def model(tokenizer: Any, seed: int = 1) -> Any:
         key = (id(tokenizer), seed)
         if key not in made:
-            made[key] = biased_model(tokenizer, WANTED, seed)
-        return made[key]
+            # With its tokenizer: else another could get its id.
+            made[key] = tokenizer, biased_model(tokenizer, WANTED, seed)
+        return made[key][1]
 
     return model
 
