@@ -45,6 +45,8 @@ class Automaton(ABC):
 
     start: int
     spaceless_start: int
+    # Whether ASCII leads from the start to the start, so that nothing happens in text of nothing else.
+    rests_in_ascii = False
 
     @abstractmethod
     def step(self, state: int, byte: int) -> int:
@@ -514,6 +516,8 @@ class Utf8Automaton(TableAutomaton):
     Source: The Unicode Standard, table 3-7.
     """
 
+    rests_in_ascii = True
+
     def __init__(self, marks: bytes = b"") -> None:
         super().__init__()
         decoder = utf8_table(CharClasses([]))
@@ -526,6 +530,11 @@ class Utf8Automaton(TableAutomaton):
         self.start = 1
         self.spaceless_start = 1
         self._table[1, list(marks)] = 1
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """One byte is enough to be within a character."""
+        found: NDArray[np.uint8] = (states == self.start).astype(np.uint8)
+        return found
 
     def found(self) -> Arrays:
         """Nothing: it is complete."""

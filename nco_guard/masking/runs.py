@@ -146,6 +146,7 @@ class Runs:
         self.tree = tree
         self._slack = slack
         self._seen = seen
+        self._heights = tree.heights_beyond_ascii if automaton.rests_in_ascii else tree.heights
         self._first: Nodes = np.arange(1, tree.child_count[0] + 1)
         self.known = [Run(*(self._run_from_start() if root is None else root), len(tree))]
 
@@ -194,7 +195,7 @@ class Runs:
 
     def _near(self, nodes: Nodes, states: States) -> NDArray[np.bool_]:
         """Whether anything can happen at or below the nodes, from these states on."""
-        reach = self.tree.heights[nodes]
+        reach = self._heights[nodes]
         distances = self.automaton.distances(states)
         if self._slack:
             # 255 stands for more in both.
@@ -252,7 +253,7 @@ class Runs:
         """
         tree, step, distance = self.tree, self.automaton.step, self.automaton.distance
         firsts, counts, letters, heights = (
-            array.data for array in (tree.first_child, tree.child_count, tree.byte, tree.heights)
+            array.data for array in (tree.first_child, tree.child_count, tree.byte, self._heights)
         )
         known = run.at_one
         matched: list[int] = []

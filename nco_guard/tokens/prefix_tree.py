@@ -204,6 +204,16 @@ class PrefixTree:
             heights[parents] = np.minimum(highest, 254) + np.uint8(1)
         return heights
 
+    @cached_property
+    def heights_beyond_ascii(self) -> NDArray[np.uint8]:
+        """uint8 [nodes]: `heights`, but 0 where all bytes below a node are ASCII. Not for quotients that mix them."""
+        beyond = self.byte >= 0x80
+        for (above, below), (first, last) in reversed([*pairwise([(0, 1), *self.levels])]):
+            parents = above + np.flatnonzero(self.child_count[above:below])
+            beyond[parents] |= np.maximum.reduceat(beyond[first:last], self.first_child[parents] - first)
+        # What is beyond ASCII itself may have ASCII below; to look there too does no harm.
+        return np.where(beyond, self.heights, 0).astype(np.uint8)
+
     def __len__(self) -> int:
         return len(self.byte)
 

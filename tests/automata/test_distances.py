@@ -9,7 +9,7 @@ import pytest
 from interegular import parse_pattern
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, Automaton, ClassAutomaton, FoldedAhoCorasick
-from nco_guard.automata.automaton import SINK, CharMachine
+from nco_guard.automata.automaton import SINK, CharMachine, Utf8Automaton
 from nco_guard.automata.checksum import CHECKSUMS, ChecksumMachine
 from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import FoldSpec
@@ -102,6 +102,14 @@ def test_no_match_completes_nearer_than_the_distance_of_a_list(seed: int) -> Non
             words, caseless=caseless, whole_word=whole_word, names_hits=rng.random() < 0.3
         )
         check_distances(automaton, rng)
+
+
+def test_nothing_happens_to_well_formed_text_within_its_distance() -> None:
+    automaton = Utf8Automaton()
+    within = automaton.step(automaton.start, 0xE2)
+    assert automaton.distances(np.array([automaton.start, within], np.int32)).tolist() == [1, 0]
+    assert not automaton.may_end(within)
+    assert all(automaton.step(automaton.start, byte) == automaton.start for byte in range(0x80))
 
 
 def test_distances_are_not_all_zero() -> None:
