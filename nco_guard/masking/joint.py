@@ -82,7 +82,7 @@ class JointTables:
             self.tables: tuple[ConstraintTable, ...] = self._tables_of(vocabulary, known)
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
-        together = None if like is None else like._together
+        together = None if like is None or forget else like._together
         hard = [self.tables[i] for i in self._hard]
         self._together: HardConstraints = HardConstraints(hard, vocabulary, tree, self._paths, together)
         self._eos = frozenset(vocabulary.eos_ids)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nco_guard.compiler import compile_policy
-from nco_guard.masking import ENDED, VIOLATED, bruteforce
+from nco_guard.masking import ENDED, VIOLATED, JointTables, bruteforce
 from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
@@ -156,3 +156,21 @@ def test_full_tables_are_replaced_and_the_text_is_replayed() -> None:
         assert fresh.forbidden_ids().tolist() == session.forbidden_ids().tolist()
         session.rollback(20)
         assert session.text == fresh.text[: len(session.text)]
+
+
+def test_fresh_tables_forget_what_texts_led_to() -> None:
+    """Else what replaces full tables would be full itself before long."""
+    rules = (
+        StringRule(id="word", strings=("ass", "shit"), whole_word=True),
+        RegexRule(id="n", regex=r"\b\d{3}\b"),
+    )
+    bound = BoundGuard(compile_policy(Policy(name="p", rules=rules)), toy_vocabulary(["as", "hit"]))
+    tables = bound.tables
+    at_first = tables._together.nbytes
+    rng, state = random.Random(0), tables.start
+    for _ in range(200):
+        tables.forbidden(state)
+        state = max(tables.next(state, rng.randrange(tables.vocabulary.width)), tables.start)
+    walked = tables._together.nbytes
+    again = JointTables(tables.constraints, tables.vocabulary, tables._tree, like=tables, forget=True)
+    assert again._together.nbytes <= at_first < walked
