@@ -12,13 +12,21 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 from uuid import UUID
 
-from nco_guard.audit.events import AnyEvent, DeadEnd, Event, Intervention, Verification, parse_event
+from nco_guard.audit.events import (
+    AnyEvent,
+    DeadEnd,
+    Event,
+    Intervention,
+    Verification,
+    parse_event,
+    time_text,
+)
 from nco_guard.errors import AuditError
 
 __all__ = ["SqliteSink", "is_database", "stored_lines"]
@@ -90,7 +98,7 @@ class SqliteSink:
         elif isinstance(event, Verification):
             rules.update(span.rule_id for span in event.findings)
         line = event.to_json()
-        when = _text(event.time)
+        when = time_text(event.time)
         with self._lock, self._errors():
             connection = self._ready()
             connection.execute("BEGIN IMMEDIATE")
@@ -220,12 +228,8 @@ def _conditions(
         "run_id = ?": None if run_id is None else str(run_id),
         "request_id = ?": request_id,
         "id IN (SELECT event FROM rules WHERE rule_id = ?)": rule_id,
-        "time >= ?": None if since is None else _text(since),
-        "time < ?": None if until is None else _text(until),
+        "time >= ?": None if since is None else time_text(since),
+        "time < ?": None if until is None else time_text(until),
     }
     given = {sql: value for sql, value in wanted.items() if value is not None}
     return " AND ".join(given) or "1", tuple(given.values())
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

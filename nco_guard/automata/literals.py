@@ -132,6 +132,10 @@ class AhoCorasick(Automaton):
         """How many states `longer` leads to from these, and from there by one byte more."""
         return self._trie.descendants(states)
 
+    def distance(self, state: int) -> int:
+        """`distances` for one state."""
+        return int(self._trie.distances[state])
+
     @property
     def distance_of_all(self) -> NDArray[np.uint8]:
         """uint8 [states]: `distances` of every state."""

@@ -181,17 +181,12 @@ class Runs:
         """The children of the nodes, and the states reached there."""
         tree = self.tree
         if parents is _ROOT:
-            nodes = self._first
-            return nodes, self._reached(np.repeat(current, len(nodes)), tree.byte[nodes])
-        counts = tree.child_count[parents]
-        ends = np.cumsum(counts)
-        nodes = np.repeat(tree.first_child[parents] - ends + counts, counts)
-        nodes += np.arange(len(nodes))
-        return nodes, self._reached(np.repeat(current, counts), tree.byte[nodes])
-
-    def _reached(self, states: States, symbols: NDArray[np.uint8]) -> States:
-        reached = self.automaton.step_many(states, symbols)
-        return np.maximum(reached, COMPLETED, out=reached)
+            nodes, states = self._first, np.repeat(current, len(self._first))
+        else:
+            nodes, counts = tree.children(parents)
+            states = np.repeat(current, counts)
+        reached = self.automaton.step_many(states, tree.byte[nodes])
+        return nodes, np.maximum(reached, COMPLETED, out=reached)
 
     def _near(self, nodes: Nodes, states: States) -> NDArray[np.bool_]:
         """Whether anything can happen at or below the nodes, from these states on."""
@@ -363,13 +358,13 @@ class SoftRun:
         current = np.array([state], np.int32)
         completed = np.zeros(1, np.bool_)
         while len(parents):
-            nodes, of = tree.children(parents)
+            nodes, counts = tree.children(parents)
             if not len(nodes):
                 break
-            reached = self._automaton.step_many(current[of], tree.byte[nodes])
+            reached = self._automaton.step_many(np.repeat(current, counts), tree.byte[nodes])
             matched = reached < 0
             reached = np.where(matched, ~reached, reached)
-            done = matched | completed[of]
+            done = matched | np.repeat(completed, counts)
             root_completed = self.completed[nodes]
             same = reached == self.states[nodes]
             added.append(tree.tokens_below(nodes[same & done & ~root_completed]))

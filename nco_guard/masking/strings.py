@@ -128,8 +128,8 @@ def _completed(strings: AhoCorasick, tree: PrefixTree, nodes: Ids, states: State
     while len(nodes) and (ways := strings.ways(states)) > _FEW:
         # From the side that has fewer ways to go on.
         if int(tree.child_count[nodes].sum()) < ways:
-            below, of = tree.children(nodes)
-            reached = strings.longer_by(states[of], tree.byte[below])
+            below, counts = tree.children(nodes)
+            reached = strings.longer_by(np.repeat(states, counts), tree.byte[below])
             there = np.flatnonzero(reached >= 0)
         else:
             reached, of, letters = strings.longer_many(states)

@@ -69,7 +69,6 @@ class ConstraintTable:
         self._tokens = vocabulary.tokens
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
-        self._distances: dict[int, int] = {}
         self.view_bytes = 0
         self._seen = seen
         self._store = store if constraint.key else None
@@ -211,13 +210,6 @@ class ConstraintTable:
             self._references.append((view, np.concatenate([tops, found.matched]), pending))
             self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
         return view
-
-    def distance(self, state: int) -> int:
-        """With fewer bytes than this no match completes from a state; see `Automaton.distances`."""
-        known = self._distances.get(state)
-        if known is None:
-            known = self._distances[state] = self.automaton.distance(state)
-        return known
 
     # -- transitions -------------------------------------------------------------------------------------------
 

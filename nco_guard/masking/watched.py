@@ -101,7 +101,7 @@ class WatchedTokens:
 
     def barred(self, table: ConstraintTable, state: int) -> _Barred:
         """What a constraint bars after the tokens from a state. Errors: `StateLimitError`, naming its rules."""
-        if table.distance(state) > self._reach:
+        if table.automaton.distance(state) > self._reach:
             return _NOTHING
         try:
             watch = self._watch(table)
@@ -177,7 +177,7 @@ class FewTokens:
                 near = [
                     i
                     for i, after in enumerate(reached)
-                    if after >= 0 and table.distance(after) <= self._reach
+                    if after >= 0 and table.automaton.distance(after) <= self._reach
                 ]
                 if near:
                     barred[near] |= ~table.open_paths.of(np.array([reached[i] for i in near], np.int32))

@@ -224,12 +224,11 @@ class PrefixTree:
         return sum(array.nbytes for array in made) + 4 * (3 * len(self.byte) + len(self.order))
 
     def children(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All children of the given nodes, and for each the index of its parent in `nodes`. int64."""
-        counts = self.child_count[nodes]
-        parents = np.repeat(np.arange(len(nodes)), counts)
-        skipped = np.cumsum(counts) - counts
-        children = np.arange(len(parents)) - skipped[parents] + self.first_child[nodes][parents]
-        return children.astype(np.int64, copy=False), parents
+        """All children of the given nodes, in their order, and how many each node has. int64."""
+        counts = self.child_count[nodes].astype(np.int64)
+        children = np.repeat(self.first_child[nodes] - np.cumsum(counts) + counts, counts)
+        children += np.arange(len(children))
+        return children, counts
 
     def __contains__(self, word: bytes) -> bool:
         """Whether the bytes, one or more, are a token. Not for quotients."""

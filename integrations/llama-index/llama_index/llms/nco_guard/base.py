@@ -18,7 +18,6 @@ from llama_index.core.base.llms.types import (
     CompletionResponseGen,
     LLMMetadata,
     MessageRole,
-    ToolCallBlock,
 )
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.instrumentation.span import active_span_id
@@ -26,7 +25,7 @@ from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_ca
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
-from llama_index.llms.nco_guard.messages import plain_messages, render, writes_calls
+from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
 from llama_index.llms.nco_guard.models import Guards, context_window_of, guard_of, load
 from llama_index.llms.nco_guard.options import check_generation_options, forced_tool, stop_strings
 from llama_index.llms.nco_guard.responses import Request
@@ -342,17 +341,10 @@ class NCOGuardLLM(FunctionCallingLLM):
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
         """The calls of a message, parsed. Raises `GenerationError` if there is none and that is an error."""
-        calls = [block for block in response.message.blocks if isinstance(block, ToolCallBlock)]
+        calls = tool_selections(response.message)
         if not calls and error_on_no_tool_call:
             raise GenerationError("the model called no tool; give tool_required=True, or ask differently")
-        return [
-            ToolSelection(
-                tool_id=block.tool_call_id or "",
-                tool_name=block.tool_name,
-                tool_kwargs=block.tool_kwargs if isinstance(block.tool_kwargs, dict) else {},
-            )
-            for block in calls
-        ]
+        return calls
 
     # -- requests ----------------------------------------------------------------------------------------------
 

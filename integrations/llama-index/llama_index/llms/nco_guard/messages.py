@@ -14,10 +14,11 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
+from llama_index.core.llms.llm import ToolSelection
 
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["plain_messages", "render", "writes_calls"]
+__all__ = ["plain_messages", "render", "tool_selections", "writes_calls"]
 
 _ROLES = {
     MessageRole.DEVELOPER: "system",
@@ -33,6 +34,19 @@ _PROBE_TOOL = {
         "parameters": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
     },
 }
+
+
+def tool_selections(message: ChatMessage) -> list[ToolSelection]:
+    """The calls among the blocks of a message, as agents take them; arguments that are no object count as none."""
+    return [
+        ToolSelection(
+            tool_id=block.tool_call_id or "",
+            tool_name=block.tool_name,
+            tool_kwargs=block.tool_kwargs if isinstance(block.tool_kwargs, dict) else {},
+        )
+        for block in message.blocks
+        if isinstance(block, ToolCallBlock)
+    ]
 
 
 def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -16,12 +16,12 @@ from llama_index.core.base.llms.types import (
     LLMMetadata,
     MessageRole,
     TextBlock,
-    ToolCallBlock,
 )
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.llms.nco_guard.messages import tool_selections
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -140,17 +140,10 @@ class ScriptedLLM(FunctionCallingLLM):
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
         """The calls among the blocks of a message."""
-        calls = [block for block in response.message.blocks if isinstance(block, ToolCallBlock)]
+        calls = tool_selections(response.message)
         if not calls and error_on_no_tool_call:
             raise ValueError("the script has no tool call here")
-        return [
-            ToolSelection(
-                tool_id=call.tool_call_id or "",
-                tool_name=call.tool_name,
-                tool_kwargs=call.tool_kwargs if isinstance(call.tool_kwargs, dict) else {},
-            )
-            for call in calls
-        ]
+        return calls
 
 
 async def _arriving(chunks: list[ChatResponse]) -> ChatResponseAsyncGen:
