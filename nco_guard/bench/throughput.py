@@ -170,10 +170,14 @@ def _turns(
     new_tokens: int,
 ) -> dict[str, Run]:
     inputs, replay = _prompts(name, world, batch, new_tokens)
-    fixed: dict[str, Any] = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
-    fixed |= {"do_sample": replay is None, "pad_token_id": world.tokenizer.eos_token_id}
+    # A guard stops at the tokenizer's end-of-sequence, and transformers looks for it in every step: so for all methods.
+    eos = world.tokenizer.eos_token_id
+    fixed: dict[str, Any] = {"max_new_tokens": new_tokens, "eos_token_id": eos, "pad_token_id": eos}
     if replay is None:
-        fixed["top_k"] = 0
+        fixed |= {"min_new_tokens": new_tokens, "do_sample": True, "top_k": 0}
+    else:
+        # What it writes is given, and holds no end.
+        fixed["do_sample"] = False
     calls: dict[str, Callable[[], Any]] = {BASE: lambda: model.generate(**inputs, **fixed)}
     for key, made in ready.items():
         if isinstance(made, Guard):
