@@ -45,7 +45,7 @@ from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.policy.models import canonical_json
 from nco_guard.store import Store, digest, made_by
 
-__all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy"]
+__all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy", "crowds"]
 
 UTF8_RULE = "utf-8"
 
@@ -370,13 +370,17 @@ class CompiledPolicy:
             yield source, build if rewriting is None else partial(_rewritten, build, rewriting)
 
     def _plain_sources(self) -> Iterator[tuple[tuple[object, ...], Callable[[], Constraint]]]:
-        crowds = _crowds(self.rules)
-        crowded = {compiled for crowd in crowds for compiled in crowd}
+        together = crowds(
+            compiled
+            for compiled in self.rules
+            if compiled.rule.mode == "hard" and compiled.rule.context == "output"
+        )
+        crowded = {compiled for crowd in together for compiled in crowd}
         for compiled in self.rules:
             if compiled not in crowded and (compiled.listed is None or compiled.rule.mode != "hard"):
                 for stop in _stops(compiled):
                     yield (compiled, stop), partial(_own_constraint, compiled, stop)
-        for crowd in crowds:
+        for crowd in together:
             yield (crowd,), partial(_crowd_constraint, crowd)
         for group in self.groups:
             yield (group,), partial(_group_constraint, group, self.store)
@@ -436,30 +440,27 @@ def _kept_automaton(
     return automaton
 
 
-def _crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
-    """Hard rules that are many and tell few characters apart: each group of them is run as one automaton."""
+def crowds(rules: Iterable[CompiledRule]) -> list[tuple[CompiledRule, ...]]:
+    """Those of the rules that are many and tell few characters apart, in groups that can be run as one automaton."""
     fit = [
         compiled
         for compiled in rules
-        if compiled.rule.mode == "hard"
-        and compiled.rule.context == "output"
-        and 0 < len(set(compiled.letters)) <= _CROWD_LETTERS
-        and isinstance(compiled.rule, RegexRule)
+        if 0 < len(set(compiled.letters)) <= _CROWD_LETTERS and isinstance(compiled.rule, RegexRule)
     ]
-    crowds: list[tuple[tuple[int, ...], list[CompiledRule]]] = []
+    found: list[tuple[tuple[int, ...], list[CompiledRule]]] = []
     for compiled in fit if len(fit) >= _CROWD else ():
-        for place, (letters, members) in enumerate(crowds):
+        for place, (letters, members) in enumerate(found):
             numbers: dict[tuple[int, int], int] = {}
             pairs = zip(letters, compiled.letters, strict=True)
             joint = tuple([numbers.setdefault(pair, len(numbers)) for pair in pairs])
             if len(numbers) <= _CROWD_LETTERS:
                 members.append(compiled)
-                crowds[place] = (joint, members)
+                found[place] = (joint, members)
                 break
         else:
-            if len(crowds) < _CROWDS:
-                crowds.append((compiled.letters, [compiled]))
-    return [tuple(members) for _, members in crowds if len(members) >= _CROWD]
+            if len(found) < _CROWDS:
+                found.append((compiled.letters, [compiled]))
+    return [tuple(members) for _, members in found if len(members) >= _CROWD]
 
 
 def _crowd_constraint(crowd: tuple[CompiledRule, ...]) -> Constraint:

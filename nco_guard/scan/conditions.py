@@ -132,16 +132,7 @@ def _rate(probe: Probe) -> float:
 def string_probes(strings: Iterable[str], *, caseless: bool, whole_word: bool) -> tuple[Probe, ...] | None:
     """The condition for strings that are looked for as they are written."""
     beginnings = sorted({string[:_DEEP] for string in strings})
-    known: dict[str, int] = {}
-
-    def codes(character: str) -> int:
-        found = known.get(character)
-        if found is None:
-            found = known[character] = codes_of(
-                cased_alike(character) if caseless else ((ord(character), ord(character)),)
-            )
-        return found
-
+    codes = _codes_up_to_case if caseless else _codes_of_one
     heads = dict.fromkeys(tuple(map(codes, beginning)) for beginning in beginnings)
     # What may not touch a word is no character of words: beyond the end of the text is code 0.
     border = _not_in_words() if whole_word else ANY
@@ -149,6 +140,16 @@ def string_probes(strings: Iterable[str], *, caseless: bool, whole_word: bool) -
         heads = dict.fromkeys((*head, border)[:_DEEP] for head in heads)
     probe = Probe(tuple(heads), (), border)
     return _if_useful((probe,))
+
+
+@cache
+def _codes_up_to_case(character: str) -> int:
+    return codes_of(cased_alike(character))
+
+
+def _codes_of_one(character: str) -> int:
+    point = ord(character)
+    return 1 << (point if point < 128 else 128 | point & 127)
 
 
 @cache
@@ -232,30 +233,34 @@ def _branches(node: Node) -> list[tuple[Node, ...]]:
 
 def _options(items: tuple[Node, ...]) -> Iterator[Probe | None]:
     """The ways to put one alternative: from its start on, or from a later part of it."""
-    yield _probe(items, _before(items))
+    forms = [_form(item) for item in items]
+    rests = [_EMPTY_FORM]
+    for form in reversed(forms):
+        rests.append(_then(form, rests[-1]))
+    rests.reverse()
+    yield _probe(items, rests[0], _before(items))
     run, shortest, longest = 0, 0, 0
     endless = False
-    for at, item in enumerate(items[:-1]):
+    for at, (item, form) in enumerate(zip(items[:-1], forms, strict=False)):
         if isinstance(item, (Assertion, Look)):
             continue
-        form = _form(item)
-        for codes in form.all_codes:
-            run |= codes
+        run |= form.anywhere
         shortest += form.shortest
         most = _longest(item)
         endless = endless or most is None
         longest += most or 0
-        yield _probe(items[at + 1 :], ANY, run, shortest, None if endless else longest)
+        yield _probe(items[at + 1 :], rests[at + 1], ANY, run, shortest, None if endless else longest)
 
 
 def _probe(
     items: tuple[Node, ...],
+    form: _Form,
     before: int,
     run: int | None = None,
     shortest: int = 0,
     longest: int | None = 0,
 ) -> Probe | None:
-    follow = _form(joined(items)).follow
+    follow = form.follow
     if not follow:
         return None
     for depth in range(min(HEAD, len(follow)), 0, -1):
@@ -298,12 +303,21 @@ def _inside(ranges: CharSet) -> int:
 # -- what each character can be --------------------------------------------------------------------------------
 
 
+_WIDTH = 256  # bits of a set of codes
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """`lengths`: bit n for texts of n characters, the last one for `_DEPTH` or more; `codes`: what can stand where."""
+    """`lengths`: bit n for texts of n characters, the last one for `_DEPTH` or more.
+
+    `codes`: what can stand at each of the first `_DEPTH` places, `_WIDTH` bits for each; `beyond`: what can after them;
+    `anywhere`: all of these together.
+    """
 
     lengths: int
-    codes: tuple[int, ...]
+    codes: int
+    beyond: int
+    anywhere: int
 
     @property
     def shortest(self) -> int:
@@ -313,54 +327,47 @@ class _Form:
     @property
     def follow(self) -> tuple[int, ...]:
         """What the characters that every text has can be."""
-        return self.codes[: self.shortest]
-
-    @property
-    def all_codes(self) -> tuple[int, ...]:
-        """What any of the characters can be, those beyond `_DEPTH` included."""
-        return self.codes
+        return tuple([self.codes >> _WIDTH * place & ANY for place in range(self.shortest)])
 
 
-_NO_CODES = (0,) * (_DEPTH + 1)
-_EMPTY_FORM = _Form(1, _NO_CODES)
+_NOTHING_FORM = _Form(0, 0, 0, 0)
+_EMPTY_FORM = _Form(1, 0, 0, 0)
 _LAST = 1 << _DEPTH
+_PLACES = (1 << _WIDTH * _DEPTH) - 1
 
 
 def _then(one: _Form, other: _Form) -> _Form:
-    codes = list(one.codes)
-    lengths = 0
-    for length in range(_DEPTH + 1):
-        if one.lengths >> length & 1:
-            shifted = other.lengths << length
-            beyond = shifted >> _DEPTH
-            lengths |= (shifted & (_LAST - 1)) | (_LAST if beyond else 0)
-            for place in range(length, _DEPTH):
-                codes[place] |= other.codes[place - length]
-    # The last entry gathers what can stand anywhere beyond.
-    everything = other.codes[_DEPTH]
-    for codes_at in other.codes[:_DEPTH]:
-        everything |= codes_at
-    codes[_DEPTH] |= everything
-    return _Form(lengths, tuple(codes))
+    codes, lengths, left = one.codes, 0, one.lengths
+    while left:
+        length = (left & -left).bit_length() - 1
+        left &= left - 1
+        lengths |= other.lengths << length
+        codes |= other.codes << _WIDTH * length
+    if lengths >= _LAST:
+        lengths = lengths & (_LAST - 1) | _LAST
+    return _Form(lengths, codes & _PLACES, one.beyond | other.anywhere, one.anywhere | other.anywhere)
 
 
 def _either(one: _Form, other: _Form) -> _Form:
     return _Form(
-        one.lengths | other.lengths, tuple(a | b for a, b in zip(one.codes, other.codes, strict=True))
+        one.lengths | other.lengths,
+        one.codes | other.codes,
+        one.beyond | other.beyond,
+        one.anywhere | other.anywhere,
     )
 
 
 def _form(node: Node) -> _Form:
     if isinstance(node, Chars):
         codes = codes_of(node.ranges)
-        return _Form(2 if node.ranges else 0, (codes, *_NO_CODES[1:]))
+        return _Form(2 if node.ranges else 0, codes, 0, codes)
     if isinstance(node, Items):
         form = _EMPTY_FORM
         for item in node.items:
             form = _then(form, _form(item))
         return form
     if isinstance(node, Alternation):
-        form = _Form(0, _NO_CODES)
+        form = _NOTHING_FORM
         for option in node.options:
             form = _either(form, _form(option))
         return form
@@ -374,13 +381,14 @@ def _repeated(node: Repeat) -> _Form:
     # Iterations that read nothing can stand at the end, so `_DEPTH` others show all that the first characters can be.
     least = min(node.low, _DEPTH)
     most = _DEPTH if node.high is None else min(node.high, _DEPTH)
-    power, found = _EMPTY_FORM, _Form(0, _NO_CODES)
+    power, found = _EMPTY_FORM, _NOTHING_FORM
     for count in range(most + 1):
         if count >= least:
             found = _either(found, power)
         power = _then(power, body)
     if node.high is None or node.high > _DEPTH:
-        found = _Form(found.lengths | (_LAST if body.lengths & ~1 else 0), _either(found, power).codes)
+        further = _either(found, power)
+        found = replace(further, lengths=found.lengths | (_LAST if body.lengths & ~1 else 0))
     return found
 
 

@@ -10,13 +10,14 @@ Cost: about 2 nanoseconds per character for ASCII text, 4 for other text, whatev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.scan.conditions import ANY, HEAD, Head, Probe
 
-__all__ = ["MARGIN", "Codes", "Filter", "codes_of_text", "mask_of"]
+__all__ = ["MARGIN", "Codes", "Condition", "Filter", "codes_of_text", "mask_of"]
 
 Codes = NDArray[np.uint8]
 Places = NDArray[np.int64]
@@ -27,6 +28,7 @@ _GROUPS = 32
 _FEW = 8
 _MOST_KEYS = 50_000
 _HASH_BITS = 16
+_KEPT_SETS = 4096
 _BLOCK = 1 << 16  # pairs; their tables and results stay in the cache
 
 
@@ -44,10 +46,18 @@ def codes_of_text(text: str) -> Codes:
     return codes
 
 
+@lru_cache(_KEPT_SETS)
 def mask_of(codes: int) -> NDArray[np.bool_]:
-    """A set of codes as a table."""
+    """A set of codes as a table. Shared, read-only."""
     bits = np.frombuffer(codes.to_bytes(32, "little"), np.uint8)
-    return np.unpackbits(bits, bitorder="little").astype(bool)
+    mask = np.unpackbits(bits, bitorder="little").astype(bool)
+    mask.flags.writeable = False
+    return mask
+
+
+@lru_cache(_KEPT_SETS)
+def _members(codes: int) -> NDArray[np.int64]:
+    return np.flatnonzero(mask_of(codes))
 
 
 def _hashed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -74,12 +84,10 @@ class _Combinations:
             return None
         # Codes that no head tells apart are one class.
         named = sorted({codes for head in heads for codes in head})
-        member = np.stack([mask_of(codes) for codes in named])
-        _, classes = np.unique(member, axis=1, return_inverse=True)
-        classes = classes.reshape(-1)
-        of_codes = {
-            codes: np.unique(classes[row]).astype(np.uint64) for codes, row in zip(named, member, strict=True)
-        }
+        member = np.ascontiguousarray(np.stack([mask_of(codes) for codes in named], axis=1))
+        numbers: dict[bytes, int] = {}
+        classes = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in member])
+        of_codes = {codes: np.unique(classes[_members(codes)]).astype(np.uint64) for codes in named}
         keys: dict[int, list[NDArray[np.uint64]]] = {}
         count = 0
         for head in heads:
@@ -120,38 +128,43 @@ class _Combinations:
         return held
 
 
+class Condition:
+    """A probe made ready to be asked for, whatever other ones it is asked for with."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.heads = sorted(probe.heads)
+        self.follow = [(place, mask_of(codes)) for place, codes in enumerate(probe.follow) if codes != ANY]
+        self.exact = _Combinations.of(probe.heads)
+        self.before = None if probe.before == ANY else mask_of(probe.before)
+
+
 class Filter:
     """Finds where each of several conditions holds."""
 
-    def __init__(self, probes: Sequence[Probe]) -> None:
-        self.probes = tuple(probes)
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        self._conditions = tuple(conditions)
         self._first = np.zeros((256, 256), np.uint32)  # [second code, first code], as pairs lie in memory
         self._second = np.zeros((256, 256), np.uint32)
-        self._groups = [np.uint32(0)] * len(probes)
+        self._groups = [np.uint32(0)] * len(conditions)
         for index, count, low in self._shares():
-            heads = sorted(self.probes[index].heads)
+            heads = self._conditions[index].heads
             for number in range(count):
                 bit = np.uint32(1 << low + number)
                 self._groups[index] |= bit
                 self._enter(heads[len(heads) * number // count : len(heads) * (number + 1) // count], bit)
-        self._follow = [
-            [(place, mask_of(codes)) for place, codes in enumerate(probe.follow) if codes != ANY]
-            for probe in probes
-        ]
-        self._exact = [_Combinations.of(probe.heads) for probe in probes]
-        self._before = [None if probe.before == ANY else mask_of(probe.before) for probe in probes]
 
     def _shares(self) -> list[tuple[int, int, int]]:
         """(condition, how many groups it has, the first of them).
 
         Those with many heads have several for themselves, the others share what is left.
         """
-        total = sum(len(probe.heads) for probe in self.probes)
-        order = sorted(range(len(self.probes)), key=lambda index: -len(self.probes[index].heads))
+        sizes = [len(condition.heads) for condition in self._conditions]
+        total = sum(sizes)
+        order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
         shares: list[tuple[int, int, int]] = []
         low = 0
         for rank, index in enumerate(order):
-            heads = len(self.probes[index].heads)
+            heads = sizes[index]
             left = min(len(order) - rank - 1, _GROUPS // 2)  # groups that the others should find
             count = max(1, min(_GROUPS * heads // total, heads, _GROUPS - low - left))
             if low >= _GROUPS:
@@ -169,7 +182,7 @@ class Filter:
             pairs[1].add((c, d))
         for table, entries in zip((self._first, self._second), pairs, strict=True):
             for one, other in entries:
-                rows, columns = np.flatnonzero(mask_of(other)), np.flatnonzero(mask_of(one))
+                rows, columns = _members(other), _members(one)
                 if len(rows) * len(columns) == 1:
                     table[rows[0], columns[0]] |= bit
                 else:
@@ -187,21 +200,20 @@ class Filter:
         chosen: dict[int, Places] = {}  # small conditions share groups
         found: list[Places] = []
         tail = np.arange(max(0, length - MARGIN), length + 1) if is_open else np.empty(0, np.int64)
-        for index in range(len(self.probes)):
+        for condition, group in zip(self._conditions, self._groups, strict=True):
             hits = np.empty(0, np.int64)
-            if int(self._groups[index]) & present:
-                shared = int(self._groups[index])
+            if int(group) & present:
+                shared = int(group)
                 if shared not in chosen:
-                    chosen[shared] = places[(groups & self._groups[index]) != 0]
+                    chosen[shared] = places[(groups & group) != 0]
                 hits = chosen[shared]
-                before = self._before[index]
+                before, exact = condition.before, condition.exact
                 if before is not None and len(hits):
                     preceding = codes[np.maximum(hits - 1, 0)]
                     hits = hits[before[preceding] | (hits == 0)]
-                exact = self._exact[index]
                 if exact is not None and len(hits):
                     hits = hits[exact.hold(codes, hits)]
-                for place, allowed in self._follow[index]:
+                for place, allowed in condition.follow:
                     if not len(hits):
                         break
                     hits = hits[allowed[codes[hits + place]]]

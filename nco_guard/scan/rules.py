@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from nco_guard.automata.substrings import fold_case
 from nco_guard.compiler import CompiledRule
 from nco_guard.policy import StringRule
 from nco_guard.scan.conditions import Probe, fsm_probes, node_probes, string_probes
-from nco_guard.scan.filter import MARGIN, Codes, mask_of
+from nco_guard.scan.filter import MARGIN, Codes, Condition, mask_of
 
 __all__ = ["OpenRow", "Row", "RuleScanner", "Stretch"]
 
@@ -80,7 +82,22 @@ class OpenRow(Row):
 
 
 class RuleScanner:
-    """Finds the spans of one rule. Its tables fill as texts are read; hold `rule.lock` while it works."""
+    """Finds the spans of one rule. Its tables fill as texts are read; hold `rule.lock` while it works.
+
+    `of` gives the one of a compiled rule, which policies that were revised from each other share.
+    """
+
+    # By the rule's identity, which its scanner keeps alive.
+    _made: ClassVar[WeakValueDictionary[int, RuleScanner]] = WeakValueDictionary()
+
+    @classmethod
+    def of(cls, rule: CompiledRule) -> RuleScanner:
+        """The scanner of a rule, made when it is first asked for."""
+        with rule.lock:
+            found = cls._made.get(id(rule))
+            if found is None:
+                found = cls._made[id(rule)] = cls(rule)
+        return found
 
     def __init__(self, rule: CompiledRule) -> None:
         self.rule = rule
@@ -101,6 +118,7 @@ class RuleScanner:
             self.probes = (
                 fsm_probes(machine) if isinstance(machine, FsmMachine) else node_probes(machine.node)
             )
+        self.conditions = tuple(map(Condition, self.probes or ()))
         self._tables = [None if p.run is None else mask_of(p.run).tobytes() for p in self.probes or ()]
         self._tails = [
             None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=rule.id))

@@ -1,19 +1,25 @@
 """`Verifier`: what `nco_guard.verify.verify` finds, for many and long texts.
 
 Rules that fold alike are a *lane*: a text is folded once for all of them and searched once for the places that their
-conditions leave (`filter`). Many short texts are laid side by side, so that they share array operations. Long texts
-can be given piece by piece.
+conditions leave (`filter`). Hundreds of rules over few letters are a *crowd*: one pass of all their machines together
+tells whether there is anything to be searched for. Many short texts are laid side by side, so that they share array
+operations. Long texts can be given piece by piece.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata import ProductMachine
 from nco_guard.automata.folding import FoldSpec
-from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
+from nco_guard.compiler import crowds as crowds_of
+from nco_guard.errors import StateLimitError
 from nco_guard.policy import Policy
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
 from nco_guard.scan.folds import Folded, fold, settled_length
@@ -25,6 +31,8 @@ __all__ = ["TextStream", "Verifier"]
 Places = NDArray[np.int64]
 _BATCH = 1 << 22
 """So many characters are laid side by side."""
+_KEPT_BYTES = 64 << 20  # of states of many rules together
+_PASS = 1 << 13  # characters of a text, after which it is looked at how large they have grown
 _PIECE = 1 << 20
 """A stream is searched when so many characters have come."""
 
@@ -44,8 +52,14 @@ class Verifier:
 
     def __init__(self, policy: Policy | CompiledPolicy) -> None:
         self.compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
-        self._scanners = [RuleScanner(rule) for rule in self.compiled.rules]
-        self._lanes = _lanes(self._scanners)
+        crowds = crowds_of(rule for rule in self.compiled.rules if rule.fold.trivial)
+        crowded = {rule for crowd in crowds for rule in crowd}
+        self._crowds = [_Crowd(crowd) for crowd in crowds]
+        self._others = _lanes(RuleScanner.of(rule) for rule in self.compiled.rules if rule not in crowded)
+
+    @property
+    def _lanes(self) -> list[_Lane]:
+        return [*self._others, *(crowd.lane for crowd in self._crowds)]
 
     @property
     def digest(self) -> str:
@@ -55,7 +69,7 @@ class Verifier:
     @property
     def steps(self) -> int:
         """How many characters automata have read so far to confirm matches: what no text may make quadratic."""
-        return sum(scanner.steps for scanner in self._scanners)
+        return sum(scanner.steps for lane in self._lanes for scanner in lane.scanners)
 
     def verify(self, text: str, *, context: str = "") -> Report:
         """The report of `nco_guard.verify.verify` on one text."""
@@ -64,7 +78,8 @@ class Verifier:
         findings: list[Finding] = []
         for reads_prompt in (False, True):
             before = len(context) if reads_prompt else 0
-            lanes = _lanes(s for s in self._scanners if (s.rule.rule.context == "prompt") == reads_prompt)
+            scanners = (scanner for lane in self._lanes for scanner in lane.scanners)
+            lanes = _lanes(s for s in scanners if (s.rule.rule.context == "prompt") == reads_prompt)
             whole = context + text if reads_prompt else text
             for lane in lanes:
                 found = lane.search([whole], beyond=before if reads_prompt else -1).get(0, ())
@@ -84,8 +99,9 @@ class Verifier:
         """(index, findings) of those texts that have any, in their order: for very many short texts."""
         for first, batch in _batches(texts):
             found: dict[int, list[Finding]] = {}
-            for lane in self._lanes:
-                for index, more in lane.search(batch).items():
+            searches = [part.search for part in self._others] + [part.search for part in self._crowds]
+            for search in searches:
+                for index, more in search(batch).items():
                     found.setdefault(index, []).extend(more)
             for index in sorted(found):
                 found[index].sort(key=_order)
@@ -129,7 +145,7 @@ class _Lane:
     def __init__(self, spec: FoldSpec, scanners: Sequence[RuleScanner]) -> None:
         self.spec = spec
         self.scanners = tuple(scanners)
-        self._filter = Filter([probe for scanner in scanners for probe in scanner.probes or ()])
+        self._filter = Filter([condition for scanner in scanners for condition in scanner.conditions])
 
     def search(self, texts: Sequence[str], *, beyond: int = -1) -> dict[int, list[Finding]]:
         """The findings in those texts that have any; `beyond`: only those that end after so many characters."""
@@ -163,9 +179,52 @@ class _Lane:
         hits = self._filter.hits(codes, is_open=is_open)
         at = 0
         for scanner in self.scanners:
-            count = len(scanner.probes or ())
+            count = len(scanner.conditions)
             yield scanner, hits[at : at + count], codes
             at += count
+
+
+class _Crowd:
+    """Many rules over few letters: their machines run as one tell in which texts there is anything to be found."""
+
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
+        self._rules = tuple(rules)
+        self._lock = threading.Lock()
+        self._together: ProductMachine | None = None
+
+    @cached_property
+    def lane(self) -> _Lane:
+        """The rules one by one."""
+        return _Lane(self._rules[0].fold, [RuleScanner.of(rule) for rule in self._rules])
+
+    def search(self, texts: Sequence[str]) -> dict[int, list[Finding]]:
+        """As `_Lane.search`."""
+        with self._lock:
+            some = [index for index, text in enumerate(texts) if self._may_match(text)]
+        if not some:
+            return {}
+        return {some[at]: found for at, found in self.lane.search([texts[i] for i in some]).items()}
+
+    def _may_match(self, text: str) -> bool:
+        """Whether there is a match in a text, or too much to find out: then the rules look one by one."""
+        try:
+            machine = self._together
+            if machine is None:
+                machine = self._together = ProductMachine([r.machine(every_end=False) for r in self._rules])
+            state, step = machine.start, machine.step
+            classes = machine.classes.of_text(text)
+            for low in range(0, len(classes), _PASS):
+                for cls in classes[low : low + _PASS]:
+                    state = step(state, cls)
+                    if state < 0:
+                        return True
+                if machine.nbytes > _KEPT_BYTES:
+                    self._together = None
+                    return True
+            return not machine.may_end(state)
+        except StateLimitError:
+            self._together = None
+            return True
 
 
 def _finding(scanner: RuleScanner, span: tuple[int, int]) -> Finding:

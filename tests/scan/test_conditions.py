@@ -16,7 +16,7 @@ from nco_guard.errors import PatternError
 from nco_guard.policy import presets
 from nco_guard.scan import conditions
 from nco_guard.scan.conditions import HEAD, Probe, fsm_probes, node_probes, string_probes
-from nco_guard.scan.filter import MARGIN, Filter, codes_of_text
+from nco_guard.scan.filter import MARGIN, Condition, Filter, codes_of_text
 from nco_guard.scan.folds import fold, settled_length
 from tests.automata import patterns
 
@@ -133,7 +133,7 @@ def test_the_filter_leaves_out_no_place_at_which_a_condition_holds(seed: int) ->
     strings = [a + b + c for a in "abk1" for b in "ab_" for c in "1k b"]
     probes += string_probes(strings, caseless=True, whole_word=True) or ()
     flat = [Probe(p.heads, p.follow, p.before) for p in probes]
-    filtered = Filter(flat)
+    filtered = Filter(list(map(Condition, flat)))
     for _ in range(20):
         text = patterns.text(rng, 80)
         hits = filtered.hits(codes_of_text(text))
@@ -153,7 +153,7 @@ def test_blocks_of_the_filter_meet_without_a_gap() -> None:
     probes = string_probes(strings, caseless=False, whole_word=False)
     assert probes is not None
     text = "".join(f"word{i % 20}" + "." * (i % 7) for i in range(60_000))
-    (places,) = Filter(probes).hits(codes_of_text(text))
+    (places,) = Filter(list(map(Condition, probes))).hits(codes_of_text(text))
     assert np.array_equal(places, [m.start() for m in re.finditer("word", text)])
 
 

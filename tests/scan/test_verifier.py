@@ -9,9 +9,11 @@ import interegular
 import pytest
 
 from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.evaluation.regex_sets import regexpspace_shaped
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
 from nco_guard.scan import Verifier
 from nco_guard.scan import rules as scan_rules
+from nco_guard.scan import verifier as scan_verifier
 from nco_guard.verify import Finding, verify
 from tests.automata import patterns
 from tests.test_cases import CASES
@@ -145,6 +147,42 @@ def test_random_policies_find_in_random_texts_what_the_definition_finds(seed: in
                 text,
             )
     assert found > 100
+
+
+@pytest.mark.parametrize("kept", [64 << 20, 2_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crowd_of_rules_finds_what_its_members_find(
+    seed: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pass of all machines together decides who looks further; `kept`: also when its states are forgotten."""
+    monkeypatch.setattr(scan_verifier, "_KEPT_BYTES", kept)
+    monkeypatch.setattr(scan_verifier, "_PASS", 8)
+    rng = random.Random(seed)
+    regexes = [
+        r"wx+y|zz",
+        r"\bwz\b",
+        r"w(?=x)",
+        r"(?<!z)yy",
+        "z$",
+        "^xw",
+        *regexpspace_shaped(30, seed=seed).patterns,
+    ]
+    rules = [
+        RegexRule(id=f"r{i}", regex=regex, **rng.choice([{}, {"monitor": True}, {"context": "prompt"}]))
+        for i, regex in enumerate(regexes)
+    ]
+    rules.append(RegexRule(id="other", regex="abcdefghijklmnop|[A-Z]{3}", penalty=1.0))
+    compiled = compile_policy(Policy(name="p", rules=tuple(rules)))
+    verifier = Verifier(compiled)
+    assert [len(crowd.lane.scanners) for crowd in verifier._crowds] == [36]
+    texts = ["".join(rng.choices("wxyz aqu\n", k=rng.randint(0, 30))) for _ in range(60)]
+    texts += ["", "no such letters", "ABC", "w"]
+    expected = [verify(compiled, text) for text in texts]
+    assert verifier.verify_many(texts) == expected
+    assert 4 < sum(report.findings == () for report in expected) < 60
+    for text, report in zip(texts[:20], expected, strict=False):
+        assert streamed(verifier, text, rng, 7) == report.findings
+        assert verifier.verify(text, context="wxx") == verify(compiled, text, context="wxx")
 
 
 @pytest.mark.usefixtures("_way")

@@ -302,7 +302,7 @@ class ContinuousBatch:
             if output.error is not None:
                 raise self._failure()
             kept, outcome = settle(bound, request.prompt, output.generated_tokens, None, request.limit)
-            report = verified(guard, bound, request.prompt, kept)
+            (report,) = verified(guard, bound, [request.prompt], [kept])
         except NCOGuardError as error:
             request.recording.failed(error)
             raise

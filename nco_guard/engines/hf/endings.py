@@ -23,6 +23,9 @@ class Verifies(Protocol):
     def verify(self, text: str, *, context: str = "") -> Report:
         """The independent verifier's report on a finished text."""
 
+    def verify_many(self, texts: Sequence[str]) -> list[Report]:
+        """The same for several texts that continue nothing."""
+
 
 def settle(
     bound: BoundGuard, prompt: list[int], answer: list[int], pad: int | None, limit: int
@@ -53,10 +56,18 @@ def settle(
     return answer, "length" if len(answer) >= limit else "stopped"
 
 
-def verified(guard: Verifies, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
-    """The verifier's report on a text; `prompt` is what it continues, where rules look at that."""
+def verified(
+    guard: Verifies, bound: BoundGuard, prompts: Sequence[list[int]], kept: Sequence[list[int]]
+) -> list[Report]:
+    """The verifier's reports on texts; `prompts` are what they continue, where rules look at that."""
+    if not bound.needs_context:
+        return guard.verify_many([bound.vocabulary.text_of(ids) for ids in kept])
+    return [_verified_after(guard, bound, *pair) for pair in zip(prompts, kept, strict=True)]
+
+
+def _verified_after(guard: Verifies, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
     context, text = "", bound.vocabulary.text_of(kept)
-    if bound.needs_context and prompt:
+    if prompt:
         context, continued = bound.vocabulary.continuation_of(prompt, kept)
         # A first space that the text itself loses stands between it and the prompt.
         between = len(continued) - len(text)

@@ -48,6 +48,9 @@ class GuardLike(Protocol):
     def verify(self, text: str, *, context: str = "") -> Report:
         """The independent verifier's report on a finished text."""
 
+    def verify_many(self, texts: Sequence[str]) -> list[Report]:
+        """The same for several texts that continue nothing."""
+
     def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
         """Where one run is recorded; None if it is not."""
 
@@ -349,20 +352,27 @@ def _settle_all(
 ) -> GenerationResult:
     """Trim every sequence to where it may end, in `output` as well, and verify each text by its guard."""
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
+    places = [number * len(guards) // len(sequences) for number in range(len(sequences))]
+    prompts: list[list[int]] = []
     token_ids: list[list[int]] = []
     outcomes: list[Outcome] = []
-    reports: list[Report] = []
-    for number, row in enumerate(sequences):
-        place = number * len(guards) // len(sequences)
-        guard, bound = guards[place], bounds[place]
+    for row, place in zip(sequences, places, strict=True):
         answer = row[prompt_length:].tolist()
         prompt = [] if seq2seq else row[:prompt_length].tolist()
-        kept, outcome = settle(bound, prompt, answer, pad, max_length - prompt_length)
+        kept, outcome = settle(bounds[place], prompt, answer, pad, max_length - prompt_length)
         if outcome in CUT and len(sequences) > 1 and pad is not None:
             row[prompt_length + len(kept) :] = pad
+        prompts.append(prompt)
         token_ids.append(kept)
         outcomes.append(outcome)
-        reports.append(verified(guard, bound, prompt, kept))
+    rows_of: dict[int, list[int]] = {}
+    for number, place in enumerate(places):
+        rows_of.setdefault(id(guards[place]), []).append(number)
+    reports: dict[int, Report] = {}
+    for rows in rows_of.values():
+        place = places[rows[0]]
+        of_rows = [prompts[i] for i in rows], [token_ids[i] for i in rows]
+        reports.update(zip(rows, verified(guards[place], bounds[place], *of_rows), strict=True))
     if len(outcomes) == 1 and outcomes[0] in CUT:
         sequences = sequences[:, : prompt_length + len(token_ids[0])]
         if isinstance(output, torch.Tensor):
@@ -370,4 +380,4 @@ def _settle_all(
         else:
             output.sequences = sequences
     texts = [bounds[0].vocabulary.text_of(ids) for ids in token_ids]
-    return GenerationResult(texts, token_ids, outcomes, reports, output)
+    return GenerationResult(texts, token_ids, outcomes, [reports[i] for i in range(len(texts))], output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -187,6 +187,9 @@ class _Traced:
 
     def verify(self, text: str, *, context: str = "") -> Report:
         return self.guard.verify(text, context=context)
+
+    def verify_many(self, texts: Sequence[str]) -> list[Report]:
+        return self.guard.verify_many(texts)
 
     def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
         return self.guard.recorder(bound, sequences, model_id, parent_id=self.parent_id)
