@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -156,7 +157,7 @@ class BoundGuard:
         """The policy that is enforced."""
         return self._compiled.policy
 
-    @property
+    @cached_property
     def needs_context(self) -> bool:
         """Whether some rule looks at the prompt (`context="prompt"`)."""
         return any(rule.context == "prompt" for rule in self.policy.rules)

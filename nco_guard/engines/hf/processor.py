@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 
@@ -140,6 +141,10 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         if bool((quiet.amax() == -math.inf).item()):
             quiet = torch.zeros_like(quiet).masked_fill(loud, -math.inf)
         result[row] = quiet
+
+
+# transformers asks for it in every step; worked out anew that takes as long as a step at batch 1.
+GuardLogitsProcessor.__call__.__signature__ = inspect.signature(GuardLogitsProcessor.__call__)  # type: ignore[attr-defined]
 
 
 def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:

@@ -137,7 +137,6 @@ class RowMasker:
         self._sink = sink
         self._changes_only = changes_only
         self._on_failure = on_failure
-        self._known: WeakKeyDictionary[BoundGuard, _Facts] = WeakKeyDictionary()
         self._complements: dict[int, tuple[Ids, Ids]] = {}
 
     def apply(self, result: torch.Tensor, groups: Sequence[LiveRows]) -> None:
@@ -150,7 +149,7 @@ class RowMasker:
         penalties: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
         probe = 0
         for group in groups:
-            facts = self._facts(group.bound)
+            facts = _facts_of(group.bound)
             probe = facts.probe
             forbidden_in = group.tables.forbidden
             # Most rows of a batch are in few states.
@@ -207,19 +206,13 @@ class RowMasker:
             if not self._changes_only or look.rank or look.penalised
         }
 
-    def _facts(self, bound: BoundGuard) -> _Facts:
-        facts = self._known.get(bound)
-        if facts is None:
-            facts = self._known[bound] = _Facts.of(bound)
-        return facts
-
     def _pads(self, groups: Sequence[LiveRows]) -> dict[int, int]:
         """Rows whose last token may be a pad, and that token; the prompt's last token is none."""
         return {
             row: last
             for group in groups
             for row, step, last in zip(group.rows, group.steps, group.lasts, strict=True)
-            if step and last is not None and last in self._facts(group.bound).silent
+            if step and last is not None and last in _facts_of(group.bound).silent
         }
 
     def _resolve(
@@ -288,6 +281,16 @@ class _Facts:
         silent = vocabulary.silent_ids.intersection(vocabulary.special_ids).difference(vocabulary.eos_ids)
         soft = any(rule.mode == "soft" for rule in bound.policy.rules)
         return cls(silent, soft, _likely_alive(vocabulary))
+
+
+_facts: WeakKeyDictionary[BoundGuard, _Facts] = WeakKeyDictionary()
+
+
+def _facts_of(bound: BoundGuard) -> _Facts:
+    known = _facts.get(bound)
+    if known is None:
+        known = _facts[bound] = _Facts.of(bound)
+    return known
 
 
 def _likely_alive(vocabulary: Vocabulary) -> int:
