@@ -35,6 +35,7 @@ __all__ = ["FoldedAhoCorasick", "folds_evenly"]
 _KEY_LIMIT = 1 << 62
 _KEPT_STATES = 1 << 20
 _ROWS = 1 << 13  # states whose steps are kept, by class of bytes
+_NAMED = 1 << 16  # nodes, up to which those that are as good as others are told from them
 _FEW = 24  # steps that are taken one by one rather than together
 _UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
@@ -117,13 +118,7 @@ class FoldedAhoCorasick(Automaton):
         self._trie = self._build([s.translate(spelled) for s in strings], weights)
         self._utf8: NDArray[np.int32] = utf8_table(classes)
         self._breaks: NDArray[np.bool_] = np.array([self._only_between(i) for i in range(len(self._utf8))])
-        self._blank = self._blank_places()
         self._number(len(strings))
-
-    def _blank_places(self) -> NDArray[np.bool_]:
-        """Places within characters none of which is in any string: where they lead, only a waiting match depends."""
-        others = {0, self._mark - 1} if self.whole_word else {0}
-        return np.array([bool(i) and self._ends_of(i) <= others for i in range(len(self._utf8))])
 
     def _ends_of(self, place: int) -> set[int]:
         """The symbols of all characters that begin with the bytes that lead to a place."""
@@ -133,6 +128,13 @@ class FoldedAhoCorasick(Automaton):
     def _number(self, strings: int) -> None:
         self._nodes = self._trie.node_count
         self._utf8_rows: list[list[int]] = self._utf8.tolist()
+        places = len(self._utf8)
+        # The nodes that stand for each node at each place within characters, filled by place; see `_name`.
+        self._names: NDArray[np.int32] = np.zeros(
+            (places, self._nodes if self._nodes <= _NAMED else 0), np.int32
+        )
+        self._named = [False] * places
+        self._blank: NDArray[np.bool_] = np.array([bool(i) and self._is_blank(i) for i in range(places)])
         self._span = self._nodes * len(self._utf8)
         self._prompt = self._span * (self._nodes + 1)
         if self._prompt + self._span >= _KEY_LIMIT:
@@ -153,6 +155,46 @@ class FoldedAhoCorasick(Automaton):
         self._rows: NDArray[np.int32] = np.full((16, int(self.byte_classes.max()) + 1), _UNKNOWN, np.int32)
         self.start = 1
         self.spaceless_start = 2
+
+    def _is_blank(self, place: int) -> bool:
+        """Whether a place is within characters none of which is in any string."""
+        return self._ends_of(place) <= ({0, self._mark - 1} if self.whole_word else {0})
+
+    def _name(self, place: int) -> None:
+        """Within a character, a node is as good as the longest shorter one from which some end of it leads on.
+
+        Or in which a whole word waits for what follows. For most nodes and characters that is the root. Of very large
+        tries, whose table would be larger still, only characters that are in no string are seen to lead to the root.
+        """
+        trie, ends = self._trie, sorted(self._ends_of(place))
+        parents = np.repeat(np.arange(self._nodes), np.diff(trie.first_child))
+        leads = trie.outputs.copy() if self.whole_word else np.zeros(self._nodes, np.bool_)
+        leads[parents[np.isin(trie.edges[trie.first_child[0] :], ends)]] = True
+        leads[[SINK, ROOT]] = True
+        names = np.arange(self._nodes, dtype=np.int32)
+        while len(waiting := np.flatnonzero(~leads[names])):
+            names[waiting] = trie.fail[names[waiting]]
+        self._names[place] = names
+        self._named[place] = True
+
+    def _named_at(self, place: int, node: int) -> int:
+        if not self._names.shape[1]:
+            waits = self.whole_word and bool(self._trie.outputs[node])
+            return node if node == SINK or waits or not self._blank[place] else ROOT
+        if not self._named[place]:
+            self._name(place)
+        return int(self._names[place, node])
+
+    def _named_at_many(self, places: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self._names.shape[1]:
+            kept = ~self._blank[places] | (nodes == SINK)
+            if self.whole_word:
+                kept |= self._trie.outputs[nodes]
+            return np.where(kept, nodes, ROOT)
+        for place in set(places.tolist()):
+            if not self._named[place]:
+                self._name(place)
+        return self._names[places, nodes].astype(np.int64)
 
     def fresh(self) -> FoldedAhoCorasick:
         """The same automaton with states to be met anew, sharing everything else."""
@@ -206,10 +248,7 @@ class FoldedAhoCorasick(Automaton):
             return SINK
         matched = False
         if target < 0:
-            kept = (
-                node == SINK or not self._blank[-2 - target] or (self.whole_word and self._trie.outputs[node])
-            )
-            key = (node if kept else ROOT) + self._nodes * (-2 - target)
+            key = self._named_at(-2 - target, node) + self._nodes * (-2 - target)
             broken = bool(self._breaks[-2 - target])
         else:
             key = self._trie.step(node, target)
@@ -262,10 +301,11 @@ class FoldedAhoCorasick(Automaton):
         targets = self._utf8[places, symbols]
         whole = targets >= 0
         inside = np.where(whole, 0, -2 - targets)
-        kept = ~self._blank[inside] | (nodes == SINK)
-        if self.whole_word:
-            kept |= self._trie.outputs[nodes]
-        keys = np.where(whole, 0, np.where(kept, nodes, ROOT) + self._nodes * inside)
+        keys = np.zeros(len(nodes), np.int64)
+        within = np.flatnonzero(targets < ILL_FORMED)
+        if len(within):
+            at = inside[within]
+            keys[within] = self._named_at_many(at, nodes[within]) + self._nodes * at
         read = np.flatnonzero(whole)
         kinds = targets[read].astype(self._trie.edges.dtype)
         reached = self._trie.step_many(nodes[read].astype(np.int32), kinds)
@@ -459,6 +499,5 @@ class FoldedAhoCorasick(Automaton):
         automaton._trie, automaton._utf8, automaton._between, automaton._breaks = trie, utf8, between, breaks
         automaton.whole_word, automaton.names_hits = map(bool, flags.tolist())
         automaton._mark = trie.symbol_count - 1
-        automaton._blank = automaton._blank_places()
         automaton._number(len(arrays["end_nodes"]))
         return automaton
