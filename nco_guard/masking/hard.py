@@ -115,12 +115,6 @@ class HardConstraints:
         """Whether every constraint lets the text end."""
         return all(a.may_end(s) for a, s in zip(self._automata, states, strict=True))
 
-    def _all_may_end(self, rows: Rows) -> NDArray[np.bool_]:
-        found = np.ones(len(rows), bool)
-        for i, automaton in enumerate(self._automata):
-            found &= automaton.may_end_many(rows[:, i])
-        return found
-
     def _views(self, states: States) -> list[StateView]:
         return [t.view(s) for t, s in zip(self.tables, states, strict=True)]
 
@@ -255,10 +249,17 @@ class HardConstraints:
 
     def _explore(self, level: Rows) -> int:
         """The same for one row by all bytes that are tokens of their own, a few bytes deep, a few states wide."""
+        # Constraints that so few bytes bring to nothing have no say. At least one has: it bars an end at once.
+        near = [
+            i
+            for i, (automaton, state) in enumerate(zip(self._automata, level[0].tolist(), strict=True))
+            if automaton.distance(state) <= _EXPLORED_BYTES
+        ]
+        automata, level = [self._automata[i] for i in near], level[:, near]
         for length in range(1, _EXPLORED_BYTES + 1):
             symbols = np.tile(self._paths.single, len(level))
             following = np.repeat(level, len(self._paths.single), axis=0)
-            for i, automaton in enumerate(self._automata):
+            for i, automaton in enumerate(automata):
                 column = automaton.step_many(following[:, i], symbols)
                 kept = column >= 0
                 following, symbols = following[kept], symbols[kept]
@@ -266,7 +267,10 @@ class HardConstraints:
             if not len(following):
                 break
             following = _distinct(following)
-            if self._all_may_end(following).any():
+            ends = np.ones(len(following), bool)
+            for i, automaton in enumerate(automata):
+                ends &= automaton.may_end_many(following[:, i])
+            if ends.any():
                 return length
             level = following[:_EXPLORED_STATES]
         return _NO_EXIT

@@ -37,6 +37,11 @@ VIOLATED = -1
 ENDED = -2
 
 
+def _holds(mask: NDArray[np.int64], token: int) -> bool:
+    at = mask.searchsorted(token)
+    return bool(at < len(mask) and mask[at] == token)
+
+
 class JointTables:
     """Masks, penalties and transitions of a whole policy over one vocabulary.
 
@@ -80,6 +85,7 @@ class JointTables:
             if forget:
                 known = {key: table.emptied() for key, table in known.items()}
             self.tables: tuple[ConstraintTable, ...] = self._tables_of(vocabulary, known)
+        self._followings = [table.next for table in self.tables]
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
         together = None if like is None or forget else like._together
@@ -191,29 +197,30 @@ class JointTables:
         return known
 
     def _find_next(self, state: int, token: int) -> int:
-        if not 0 <= token < self.vocabulary.width:
+        if not 0 <= token < self.vocabulary.width or token in self._unusable:
             return VIOLATED
-        if token in self._unusable:
+        mask = self._forbidden.get((state, HORIZON))
+        if mask is not None and _holds(mask, token):
             return VIOLATED
+        ends = token in self._eos
+        if ends and mask is not None:
+            return ENDED
         following = self._following(state, token)
         if following is None:
             return VIOLATED
         # Where the mask is not at hand, most tokens can be told from the states they lead to.
-        pending = token in self._eos or not self._together.may_end(tuple([following[i] for i in self._hard]))
-        if pending or (state, HORIZON) in self._forbidden:
-            forbidden = self.forbidden(state)
-            at = int(np.searchsorted(forbidden, token))
-            if at < len(forbidden) and forbidden[at] == token:
+        if mask is None and (ends or not self._together.may_end(tuple([following[i] for i in self._hard]))):
+            if _holds(self.forbidden(state), token):
                 return VIOLATED
-        if token in self._eos:
-            return ENDED
+            if ends:
+                return ENDED
         return self._intern(following)
 
     def _following(self, state: int, token: int) -> tuple[int, ...] | None:
         """The constraints' states after a token; None if a match of a hard one completes."""
         found: list[int] = []
-        for table, own in zip(self.tables, self._states[state], strict=True):
-            reached = table.next(own, token)
+        for following, own in zip(self._followings, self._states[state], strict=True):
+            reached = following(own, token)
             if reached < 0:
                 return None
             found.append(reached)

@@ -26,6 +26,7 @@ from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ConstraintTable", "StateView"]
 
+_FEW = 24  # tokens that are read one by one rather than together
 _FOUND = "automaton."  # before the names of what is kept of the automaton
 
 
@@ -64,6 +65,7 @@ class ConstraintTable:
         self.constraint = constraint
         self.automaton = constraint.automaton
         self.root = self.automaton.start
+        self._hard = constraint.hard
         self._tree = tree
         self._width = vocabulary.width
         self._tokens = vocabulary.tokens
@@ -215,7 +217,7 @@ class ConstraintTable:
 
     def next(self, state: int, token: int) -> int:
         """The state after a token; negative if a match of a hard constraint completes. Cost: a step a byte."""
-        if self.constraint.hard:
+        if self._hard:
             return self.automaton.read(state, self._tokens[token])
         for byte in self._tokens[token]:
             state = self.automaton.step(state, byte)
@@ -225,6 +227,9 @@ class ConstraintTable:
     def next_many(self, state: int, tokens: Ids) -> NDArray[np.int32]:
         """`next` for many tokens that complete no match here. int32."""
         words = [self._tokens[token] for token in tokens.tolist()]
+        if len(words) <= _FEW:
+            read = self.automaton.read
+            return np.array([read(state, word) for word in words], np.int32)
         lengths = np.array([len(word) for word in words])
         reached = np.full(len(words), state, np.int32)
         for place in range(int(lengths.max(initial=0))):
