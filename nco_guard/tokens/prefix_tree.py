@@ -20,6 +20,7 @@ __all__ = ["PrefixTree"]
 
 _Key = TypeVar("_Key", np.int32, np.int64)
 _KEPT = ("byte", "low", "high", "child_count", "exact")
+_HEIGHTS = ("heights", "heights_beyond_ascii")
 
 
 class PrefixTree:
@@ -119,9 +120,10 @@ class PrefixTree:
         return found
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` needs, 17 bytes a node and 4 a token."""
-        kept = (self.byte, self.low, self.high, self.child_count, self.exact)
-        arrays: dict[str, NDArray[Any]] = dict(zip(_KEPT, kept, strict=True))
+        """What `from_arrays` needs, 17 bytes a node (19 but for quotients) and 4 a token."""
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _KEPT}
+        if not self.merged:
+            arrays |= {name: getattr(self, name) for name in _HEIGHTS}
         levels = np.array(self.levels, np.int32).reshape(-1, 2)
         return {**arrays, "order": self.order.astype(np.int32), "levels": levels}
 
@@ -132,7 +134,9 @@ class PrefixTree:
         """The tree that `to_arrays` is of; `merged`: what it is the quotient by. Cost: under a millisecond."""
         tree = cls.__new__(cls)
         tree.merged = b"" if merged is None else merged.tobytes()
-        tree.byte, tree.low, tree.high, tree.child_count, tree.exact = (arrays[name] for name in _KEPT)
+        for name in (*_KEPT, *_HEIGHTS):
+            if name in arrays:
+                setattr(tree, name, arrays[name])
         tree.order = arrays["order"].astype(np.int64)
         tree.levels = [(first, last) for first, last in arrays["levels"].tolist()]
         return tree

@@ -104,6 +104,7 @@ def shared_tree(vocabulary: Vocabulary, store: Store | None = None) -> PrefixTre
                 outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
                 ids = [index for index in range(vocabulary.width) if index not in outside]
                 tree = PrefixTree(vocabulary.tokens, ids)
+                _ = tree.heights_beyond_ascii  # every policy asks for them
                 if store is not None:
                     store.save("tree", key, tree.to_arrays())
             _trees[vocabulary] = tree
