@@ -14,6 +14,7 @@ each transition of the automaton not met before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ COMPLETED = -1  # a match completes at this node
 UNVISITED = -2  # one has completed above, or none can complete here or below
 
 _REFERENCES = 3  # known runs beside the root's
+_LAST = 192  # tokens below some nodes, up to which what is left of a run is looked at so
 _FEW = 24  # nodes that are looked at one by one rather than together
 _DENSE = 16  # a run that visits one node in so many is kept by node
 _WIDE = 400  # a run that differs in so many nodes is worth remembering
@@ -41,6 +43,10 @@ _WIDE = 400  # a run that differs in so many nodes is worth remembering
 _ROOT: Nodes = np.zeros(1, np.int64)
 _NO_NODES: Nodes = np.zeros(0, np.int64)
 _NO_STATES: States = np.zeros(0, np.int32)
+
+
+def _unvisited(node: int) -> int:
+    return UNVISITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +168,16 @@ class Runs:
         return self.known[0]
 
     def _run_from_start(self) -> tuple[Nodes, States]:
+        tree = self.tree
         parents, current = _ROOT, np.array([self.automaton.start], np.int32)
         held, states = [parents], [current]
         while len(parents):
+            # The last levels are those of a few long tokens, such as lines of dashes.
+            if len(parents) <= _FEW and int((tree.high[parents] - tree.low[parents]).sum()) <= _LAST:
+                matched, alive, reached, _ = self._one_by_one(_unvisited, parents, current)
+                held += [matched, alive]
+                states += [np.full(len(matched), COMPLETED, np.int32), reached]
+                break
             nodes, reached = self._step(parents, current)
             matched = nodes[reached < 0]
             held.append(matched)
@@ -226,10 +239,11 @@ class Runs:
             others.append(parents)
             states.append(current)
             if len(parents) <= _FEW and int(self.tree.child_count[parents].sum()) <= _FEW:
-                below = self._one_by_one(run, list(zip(parents.tolist(), current.tolist(), strict=True)))
-                for parts, part in zip((matches, others, cleared), below[:3], strict=True):
-                    parts.append(np.array(part, np.int64))
-                states.append(np.array(below[3], np.int32))
+                matched, changed, after, left = self._one_by_one(run.at_one, parents, current)
+                matches.append(matched)
+                others.append(changed)
+                states.append(after)
+                cleared.append(left)
                 break
             nodes, reached = self._step(parents, current)
             usual = run.at(nodes)
@@ -240,17 +254,17 @@ class Runs:
         )
 
     def _one_by_one(
-        self, run: Run, stack: list[tuple[int, int]]
-    ) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Below some nodes, each with its state: what is matched, changed, cleared, and the states of the second.
+        self, known: Callable[[int], int], parents: Nodes, current: States
+    ) -> tuple[Nodes, Nodes, States, Nodes]:
+        """Below some nodes with their states: what is matched, what is changed, the states there, what is cleared.
 
-        For few nodes a loop is quicker than arrays.
+        `known`: the state of the known run at a node. For few nodes a loop is quicker than arrays.
         """
         tree, step, distance = self.tree, self.automaton.step, self.automaton.distance
         firsts, counts, letters, heights = (
             array.data for array in (tree.first_child, tree.child_count, tree.byte, self._heights)
         )
-        known = run.at_one
+        stack = list(zip(parents.tolist(), current.tolist(), strict=True))
         matched: list[int] = []
         changed: list[int] = []
         states: list[int] = []
@@ -270,7 +284,8 @@ class Runs:
                     stack.append((node, reached))
                 elif usual != UNVISITED:
                     cleared.append(node)
-        return matched, changed, cleared, states
+        nodes = np.array(matched, np.int64), np.array(changed, np.int64), np.array(cleared, np.int64)
+        return nodes[0], nodes[1], np.array(states, np.int32), nodes[2]
 
     def remember(self, nearest: int, found: Difference) -> bool:
         """Keep the run that differs from a known one by `found` as one more, if that is worth it; whether it is."""
