@@ -28,6 +28,7 @@ _UNKNOWN = np.iinfo(np.int32).min
 _UNASKED = -1
 _STATE_LIMIT = 400_000  # 1 KiB each
 _KEPT_STATES = 20_000
+_MANY = 4  # transitions of one state that are needed together, from which on all of them are found
 _FUTURES = (
     4  # classes that the ends of a character may be of, for states within it to be named by what follows
 )
@@ -185,10 +186,18 @@ class TableAutomaton(Automaton):
             unknown, bytes_ = states[missing], symbols[missing]
             # One byte of each class will do: the others are settled with it.
             _, some = np.unique(unknown.astype(np.int64) << 8 | self.byte_classes[bytes_], return_index=True)
+            steps: dict[int, list[int]] = {}
             for state, byte in zip(unknown[some].tolist(), bytes_[some].tolist(), strict=True):
-                self.step(state, byte)
+                steps.setdefault(state, []).append(byte)
+            for state, wanted in steps.items():
+                self._find_some(state, wanted)
             reached = self._table[states, symbols]
         return reached
+
+    def _find_some(self, state: int, wanted: list[int]) -> None:
+        """Work out several transitions of a state."""
+        for byte in wanted:
+            self.step(state, byte)
 
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array. States never asked about before cost a Python call each."""
@@ -271,6 +280,7 @@ class ClassAutomaton(TableAutomaton):
         self._make = machine if callable(machine) else None
         self._byte_classes = byte_classes
         self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
+        self._targets: dict[int, tuple[list[int], NDArray[np.intp]]] = {}
         self._within: dict[int, tuple[int, ...]] = {}
         # Machine states have numbers of their own here, in the order in which they were met, each with a witness: the
         # step that led to it first, or the end of a prompt. So states can be kept and the machine be led to them again.
@@ -349,6 +359,21 @@ class ClassAutomaton(TableAutomaton):
             alike = alike[row[alike] == _UNKNOWN]
         row[alike] = reached
         return reached
+
+    def _find_some(self, state: int, wanted: list[int]) -> None:
+        if len(wanted) < _MANY:
+            super()._find_some(state, wanted)
+            return
+        number, node = self._keys[state]
+        if node not in self._targets:
+            distinct, of_byte = np.unique(self._utf8[node], return_inverse=True)
+            self._targets[node] = (distinct.tolist(), of_byte.ravel())
+        targets, of_byte = self._targets[node]
+        row = np.array([self._follow(number, node, target) for target in targets], np.int32)[of_byte]
+        if state == self.spaceless_start:
+            row[0x20] = self.start
+        self._table[state] = row
+        self._finds += len(wanted)
 
     def _follow(self, number: int, node: int, target: int) -> int:
         if target == ILL_FORMED:
