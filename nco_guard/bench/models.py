@@ -7,11 +7,12 @@ token of it gives way to whatever is next best). The same for every method and f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Replay", "small_llama"]
+__all__ = ["SHAPES", "Replay", "Shape", "random_llama"]
 
 _PUSH = 1e4
 
@@ -34,20 +35,36 @@ class Replay:
         self._step += 1
 
 
-def small_llama(width: int, *, layers: int = 3, hidden: int = 512) -> tuple[Any, str]:
-    """A Llama with random weights in float32, in evaluation mode, and what it is, in words.
+@dataclass(frozen=True)
+class Shape:
+    """What a Llama is made of, besides its vocabulary. Source of real ones: the models' own `config.json`."""
 
-    Most of its work is the last layer's, as in any small model with a large vocabulary.
-    """
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    key_value_heads: int
+
+
+SHAPES: dict[str, Shape] = {
+    # Most of its work is the last layer's: the least that a model with a large vocabulary can do.
+    "small Llama": Shape(3, 512, 1408, 8, 4),
+    "Qwen2.5-0.5B shape": Shape(24, 896, 4864, 14, 2),
+}
+"""Models of random weights that whole generations are measured with, by name."""
+
+
+def random_llama(width: int, shape: Shape) -> tuple[Any, str]:
+    """A Llama with random weights in float32, in evaluation mode, and what it is, in words. `width`: its vocabulary."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
         vocab_size=width,
-        hidden_size=hidden,
-        intermediate_size=hidden * 11 // 4,
-        num_hidden_layers=layers,
-        num_attention_heads=max(1, hidden // 64),
-        num_key_value_heads=max(1, hidden // 128),
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -58,6 +75,7 @@ def small_llama(width: int, *, layers: int = 3, hidden: int = 512) -> tuple[Any,
     model = LlamaForCausalLM(config).eval()
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     words = (
-        f"Llama, {layers} layers of {hidden}, vocabulary {width:,}, {millions:,.0f} M random weights, float32"
+        f"Llama, {shape.layers} layers of {shape.hidden}, vocabulary {width:,}, {millions:,.0f} M random weights, "
+        f"float32"
     )
     return model, words

@@ -106,9 +106,9 @@ def test_generations_take_turns_and_are_guarded(world: World) -> None:
 
 
 def test_a_model_of_random_weights_writes_the_text(world: World) -> None:
-    from nco_guard.bench.models import Replay, small_llama
+    from nco_guard.bench.models import Replay, Shape, random_llama
 
-    model, words = small_llama(world.vocabulary.width, layers=1, hidden=64)
+    model, words = random_llama(world.vocabulary.width, Shape(1, 64, 176, 1, 1))
     assert "random weights" in words
     texts = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
     replay = Replay(texts)
