@@ -524,8 +524,8 @@ def test_a_text_that_the_verifier_rejects_is_not_returned(
     """Should masks and verifier ever disagree, nothing is returned."""
 
     class Doubting(guard_of):  # type: ignore[misc, valid-type]
-        def verify(self, text: str, **options: Any) -> Any:
-            return super().verify(text + " never", **options)
+        def verify_many(self, texts: Any) -> Any:
+            return super().verify_many([text + " never" for text in texts])
 
     guard = Doubting(StringRule(id="never", strings=("never",)))
     with pytest.raises(GenerationError, match="never"):
