@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
@@ -27,6 +28,7 @@ from nco_guard.scan.filter import MARGIN, Codes, Condition, mask_of
 __all__ = ["OpenRow", "Row", "RuleScanner", "Stretch"]
 
 Places = NDArray[np.int64]
+_LONG_LIST = 2_000
 # With more places than one in so many characters, reading all characters once is quicker.
 _DENSE = 12
 
@@ -105,31 +107,54 @@ class RuleScanner:
         self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
         self._runs: PatternRuns | FsmRuns | None = None
         self._machine: AlternatingMachine | FsmMachine | None = None
-        self.probes: tuple[Probe, ...] | None
         if isinstance(searcher, SubstringSearcher):
             self.reach = 1
-            strings = rule.rule.strings if isinstance(rule.rule, StringRule) else ()
-            self.probes = string_probes(strings, caseless=searcher.caseless, whole_word=searcher.whole_word)
         else:
-            machine = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
-            self._machine = machine
-            self._runs = runs_of(machine)
+            self._machine = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
+            self._runs = runs_of(self._machine)
             self.reach = self._runs.reach
-            self.probes = (
-                fsm_probes(machine) if isinstance(machine, FsmMachine) else node_probes(machine.node)
-            )
-        self.conditions = tuple(map(Condition, self.probes or ()))
-        self._tables = [None if p.run is None else mask_of(p.run).tobytes() for p in self.probes or ()]
-        self._tails = [
-            None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=rule.id))
-            for p in self.probes or ()
-        ]
         self._moves: dict[int, tuple[int, bool, bool]] = {}
         self.steps = 0
 
-    def spans(self, row: Row, codes: Codes, hits: Sequence[Places]) -> Iterator[tuple[int, int, int]]:
-        """(index of the text, start, end) of each match; `hits` are those of `probes`, in their order."""
-        places = self._places(row, codes, hits)
+    @property
+    def _listed(self) -> tuple[str, ...]:
+        return self.rule.rule.strings if isinstance(self.rule.rule, StringRule) else ()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether this is a list of so many strings that conditions for them pay for long texts only."""
+        return self._strings is not None and len(self._listed) > _LONG_LIST
+
+    @cached_property
+    def probes(self) -> tuple[Probe, ...] | None:
+        """What a match must look like; None: nothing that helps is known."""
+        machine, strings = self._machine, self._strings
+        if strings is not None:
+            return string_probes(self._listed, caseless=strings.caseless, whole_word=strings.whole_word)
+        if isinstance(machine, AlternatingMachine):
+            return node_probes(machine.node)
+        return fsm_probes(machine) if machine is not None else None
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The same, ready to be asked for."""
+        return tuple(map(Condition, self.probes or ()))
+
+    @cached_property
+    def _tables(self) -> list[bytes | None]:
+        return [None if p.run is None else mask_of(p.run).tobytes() for p in self.probes or ()]
+
+    @cached_property
+    def _tails(self) -> list[PatternRuns | FsmRuns | None]:
+        name = self.rule.id
+        return [
+            None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=name))
+            for p in self.probes or ()
+        ]
+
+    def spans(self, row: Row, codes: Codes, hits: Sequence[Places] | None) -> Iterator[tuple[int, int, int]]:
+        """(index of the text, start, end) of each match; `hits`: those of `probes`, in their order; None: unknown."""
+        places = None if hits is None else self._places(row, codes, hits)
         if places is None or (self._machine is not None and len(places) * _DENSE > len(row.text)):
             for index in range(len(row.lows)):
                 stretch = row.stretch(index)

@@ -1,9 +1,9 @@
 """`Verifier`: what `nco_guard.verify.verify` finds, for many and long texts.
 
 Rules that fold alike are a *lane*: a text is folded once for all of them and searched once for the places that their
-conditions leave (`filter`). Hundreds of rules over few letters are a *crowd*: one pass of all their machines together
-tells whether there is anything to be searched for. Many short texts are laid side by side, so that they share array
-operations. Long texts can be given piece by piece.
+conditions leave (`filter`); for lists of thousands of strings that pays in long texts only. Hundreds of rules over few
+letters are a *crowd*: one pass of all their machines together tells whether there is anything to be searched for. Many
+short texts are laid side by side, so that they share array operations. Long texts can be given piece by piece.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ Places = NDArray[np.int64]
 _BATCH = 1 << 22
 """So many characters are laid side by side."""
 _KEPT_BYTES = 64 << 20  # of states of many rules together
+_SHORT = 1 << 16  # characters, up to which texts are looked through for long lists as they are
 _PASS = 1 << 13  # characters of a text, after which it is looked at how large they have grown
 _PIECE = 1 << 20
 """A stream is searched when so many characters have come."""
@@ -133,10 +134,10 @@ def _batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def _lanes(scanners: Iterable[RuleScanner]) -> list[_Lane]:
-    groups: dict[FoldSpec, list[RuleScanner]] = {}
+    groups: dict[tuple[FoldSpec, bool], list[RuleScanner]] = {}
     for scanner in scanners:
-        groups.setdefault(scanner.rule.fold, []).append(scanner)
-    return [_Lane(spec, group) for spec, group in groups.items()]
+        groups.setdefault((scanner.rule.fold, scanner.is_long), []).append(scanner)
+    return [_Lane(spec, group) for (spec, _), group in groups.items()]
 
 
 class _Lane:
@@ -145,7 +146,11 @@ class _Lane:
     def __init__(self, spec: FoldSpec, scanners: Sequence[RuleScanner]) -> None:
         self.spec = spec
         self.scanners = tuple(scanners)
-        self._filter = Filter([condition for scanner in scanners for condition in scanner.conditions])
+        self._long = any(scanner.is_long for scanner in scanners)
+
+    @cached_property
+    def _filter(self) -> Filter:
+        return Filter([condition for scanner in self.scanners for condition in scanner.conditions])
 
     def search(self, texts: Sequence[str], *, beyond: int = -1) -> dict[int, list[Finding]]:
         """The findings in those texts that have any; `beyond`: only those that end after so many characters."""
@@ -173,9 +178,13 @@ class _Lane:
 
     def places(
         self, text: str, *, is_open: bool = False
-    ) -> Iterator[tuple[RuleScanner, list[Places], Codes]]:
-        """For each rule where its conditions hold in a folded text."""
+    ) -> Iterator[tuple[RuleScanner, list[Places] | None, Codes]]:
+        """For each rule where its conditions hold in a folded text; None: not asked."""
         codes = codes_of_text(text)
+        if self._long and len(text) < _SHORT and "_filter" not in self.__dict__:
+            for scanner in self.scanners:
+                yield scanner, None, codes
+            return
         hits = self._filter.hits(codes, is_open=is_open)
         at = 0
         for scanner in self.scanners:

@@ -46,11 +46,14 @@ FOLDED_TEXTS = [
 ]
 
 
-@pytest.fixture(params=["adaptive", "sparse"])
+@pytest.fixture(params=["adaptive", "sparse", "long"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short texts are dense with places to look at; once they are searched as long ones are."""
+    """Short texts are dense with places to look at; once they are searched as long ones are, once as for long lists."""
     if request.param == "sparse":
         monkeypatch.setattr(scan_rules, "_DENSE", 0)
+    if request.param == "long":
+        monkeypatch.setattr(scan_rules, "_LONG_LIST", 0)
+        monkeypatch.setattr(scan_verifier, "_SHORT", 60)
 
 
 def random_rule(rng: random.Random, index: int) -> Rule | None:
