@@ -29,6 +29,7 @@ __all__ = [
     "Replacer",
     "SafeEnds",
     "StreamVerifier",
+    "cleaned_error",
     "redact",
     "redact_value",
     "require",
@@ -137,6 +138,29 @@ def texts_of_error(error: BaseException) -> tuple[list[str], list[str]]:
     """
     causes = [text for cause in _chain(error) for text in _own_texts(cause)]
     return [*_own_texts(error)], causes
+
+
+def cleaned_error(
+    error: Exception,
+    compiled: CompiledPolicy,
+    clean: Callable[[str], str],
+    kind: Callable[[str], Exception],
+) -> Exception:
+    """An error as it may be shown to models, callbacks and tracers, which show what led to it whole.
+
+    One that itself holds a match of a hard rule is replaced: by `kind` of its text after `clean`, or by what that
+    raised instead (`ViolationError`, `RedactionError`). Where only what led to it does, it is parted from that.
+    """
+    own, causes = texts_of_error(error)
+    if any(violated_rules(compiled, text) for text in own):
+        try:
+            return kind(clean(str(error)))
+        except (ViolationError, RedactionError) as refused:
+            refused.__context__ = None
+            return refused
+    if any(violated_rules(compiled, text) for text in causes):
+        error.__cause__ = error.__context__ = None
+    return error
 
 
 def _own_texts(error: BaseException) -> Iterator[str]:

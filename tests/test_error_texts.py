@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from nco_guard.redaction import texts_of_error
+from nco_guard.compiler import compile_policy
+from nco_guard.errors import ViolationError
+from nco_guard.policy import Policy, StringRule
+from nco_guard.redaction import cleaned_error, texts_of_error
 
 
 def raised(make: object) -> BaseException:
@@ -44,3 +47,27 @@ def test_what_from_none_hides_is_found_and_circles_end() -> None:
     assert error.__context__ is not None
     error.__context__.__context__ = error
     assert texts_of_error(error) == (["shown", "ValueError('shown')"], ["'hidden'", "KeyError('hidden')"])
+
+
+def test_an_error_is_replaced_parted_from_what_led_to_it_or_left_as_it_is() -> None:
+    compiled = compile_policy(Policy(name="p", rules=(StringRule(id="r", strings=("secret",)),)))
+
+    def cleaned(error: Exception) -> Exception:
+        return cleaned_error(error, compiled, lambda text: text.replace("secret", "-"), RuntimeError)
+
+    fine = ValueError("fine")
+    assert cleaned(fine) is fine
+    shown = cleaned(ValueError("a secret"))
+    assert isinstance(shown, RuntimeError) and str(shown) == "a -"
+    noted = ValueError("fine")
+    noted.add_note("a secret")
+    assert isinstance(cleaned(noted), RuntimeError)
+    led = ValueError("fine")
+    led.__cause__ = KeyError("secret")
+    assert cleaned(led) is led and led.__cause__ is None and led.__context__ is None
+
+    def refuse(text: str) -> str:
+        raise ViolationError(("r",), "a tool")
+
+    refused = cleaned_error(ValueError("a secret"), compiled, refuse, RuntimeError)
+    assert isinstance(refused, ViolationError) and refused.__context__ is None

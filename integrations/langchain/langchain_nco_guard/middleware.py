@@ -19,8 +19,7 @@ from langchain_nco_guard._guards import GuardSource, as_guard, joined, with_poli
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
-from nco_guard.errors import RedactionError, ViolationError
-from nco_guard.redaction import REDACTED, Replacement, texts_of_error
+from nco_guard.redaction import REDACTED, Replacement, cleaned_error
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -178,20 +177,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
 
 
 def _clean_error(error: Exception, cleaner: Cleaner) -> Exception:
-    """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result.
-
-    One that holds a match is replaced. Where only what led to it does (tracers show tracebacks whole), it is parted
-    from that.
-    """
+    """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result."""
     if isinstance(error, GraphBubbleUp):
         return error
-    own, causes = texts_of_error(error)
-    if not all(cleaner.guard.verify(text).ok for text in own):
-        try:
-            return ToolException(cleaner.text(str(error)))
-        except (ViolationError, RedactionError) as refused:
-            refused.__context__ = None
-            return refused
-    if not all(cleaner.guard.verify(text).ok for text in causes):
-        error.__cause__ = error.__context__ = None
-    return error
+    return cleaned_error(error, cleaner.guard.compiled, cleaner.text, ToolException)

@@ -12,8 +12,7 @@ from llama_index.llms.nco_guard.values import rules_in
 
 from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
-from nco_guard.errors import RedactionError, ViolationError
-from nco_guard.redaction import REDACTED, Replacement, texts_of_error
+from nco_guard.redaction import REDACTED, Replacement, cleaned_error
 
 __all__ = ["verified_tool"]
 
@@ -94,17 +93,5 @@ def _clean_output(output: ToolOutput, cleaner: ResponseCleaner) -> ToolOutput:
 
 
 def _clean_error(error: Exception, cleaner: ResponseCleaner) -> Exception:
-    """The error of a tool as it may be shown: agents tell it to the model, and tracers show what led to it.
-
-    One that holds a match is replaced. Where only what led to it does, it is parted from that.
-    """
-    own, causes = texts_of_error(error)
-    if not all(cleaner.guard.verify(text).ok for text in own):
-        try:
-            return RuntimeError(cleaner.text(str(error)))
-        except (ViolationError, RedactionError) as refused:
-            refused.__context__ = None
-            return refused
-    if not all(cleaner.guard.verify(text).ok for text in causes):
-        error.__cause__ = error.__context__ = None
-    return error
+    """The error of a tool as it may be shown: agents tell it to the model."""
+    return cleaned_error(error, cleaner.guard.compiled, cleaner.text, RuntimeError)
