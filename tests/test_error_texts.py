@@ -58,16 +58,20 @@ def test_an_error_is_replaced_parted_from_what_led_to_it_or_left_as_it_is() -> N
     fine = ValueError("fine")
     assert cleaned(fine) is fine
     shown = cleaned(ValueError("a secret"))
-    assert isinstance(shown, RuntimeError) and str(shown) == "a -"
+    assert isinstance(shown, RuntimeError)
+    assert str(shown) == "a -"
     noted = ValueError("fine")
     noted.add_note("a secret")
     assert isinstance(cleaned(noted), RuntimeError)
     led = ValueError("fine")
     led.__cause__ = KeyError("secret")
-    assert cleaned(led) is led and led.__cause__ is None and led.__context__ is None
+    assert cleaned(led) is led
+    assert led.__cause__ is None
+    assert led.__context__ is None
 
     def refuse(text: str) -> str:
         raise ViolationError(("r",), "a tool")
 
     refused = cleaned_error(ValueError("a secret"), compiled, refuse, RuntimeError)
-    assert isinstance(refused, ViolationError) and refused.__context__ is None
+    assert isinstance(refused, ViolationError)
+    assert refused.__context__ is None
