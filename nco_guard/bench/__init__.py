@@ -19,8 +19,9 @@ except ImportError as error:
         raise
     raise MissingExtraError("nco-guard bench", "bench") from error
 from nco_guard.bench.options import SUITES, BenchOptions, Suite
-from nco_guard.bench.record import Case, Check, Measurement, Record, TargetResult, read_record
+from nco_guard.bench.record import Case, Check, Measurement, Record, TargetResult, joined, read_record
 from nco_guard.bench.report import page, report, targets_table
+from nco_guard.bench.targets import evaluate
 
 __all__ = [
     "SUITES",
@@ -31,6 +32,8 @@ __all__ = [
     "Record",
     "Suite",
     "TargetResult",
+    "evaluate",
+    "joined",
     "page",
     "read_record",
     "report",

@@ -32,6 +32,7 @@ __all__ = [
     "Status",
     "Summary",
     "TargetResult",
+    "joined",
     "read_record",
     "summary",
     "this_machine",
@@ -154,6 +155,45 @@ def read_record(path: Path) -> Record:
         ) from error
 
 
+def joined(records: Sequence[Record]) -> Record:
+    """Records of several runs as one, for suites that were run apart; targets are left to be judged anew.
+
+    Raises `NCOGuardError` where they do not belong together: another machine, other versions, another tokenizer, or a
+    case that two of them measured.
+    """
+    first, last = records[0], records[-1]
+    cases: set[Case] = set()
+    for record in records:
+        for what, one, other in (
+            ("machine", _place(first.machine), _place(record.machine)),
+            ("versions", first.versions, record.versions),
+            ("tokenizer", first.options.get("tokenizer"), record.options.get("tokenizer")),
+        ):
+            if one != other:
+                raise NCOGuardError(f"these records are not of one {what}: {one} and {other}")
+        for measurement in record.measurements:
+            if measurement.case in cases:
+                raise NCOGuardError(f"two of these records measured the same: {measurement.case}")
+            cases.add(measurement.case)
+    load_after = last.machine.load_after
+    return first.model_copy(
+        update={
+            "seconds": sum(record.seconds for record in records),
+            "command": "`; `".join(record.command for record in records),
+            "commit": ", ".join(dict.fromkeys(record.commit or "unknown" for record in records)),
+            "machine": first.machine.model_copy(update={"load_after": load_after}),
+            "notes": list(dict.fromkeys(note for record in records for note in record.notes)),
+            "measurements": [m for record in records for m in record.measurements],
+            "checks": [check for record in records for check in record.checks],
+            "targets": [],
+        }
+    )
+
+
+def _place(machine: Machine) -> Machine:
+    return machine.model_copy(update={"load_before": 0.0, "load_after": None})
+
+
 @dataclass(frozen=True)
 class Summary:
     """Of samples: how many, and where they lie. The quartiles are the spread."""
@@ -253,13 +293,14 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are measured."""
+    """Of the packages that are measured. Of this one, where it runs from a source tree, the commit tells."""
     found: dict[str, str] = {}
     for package in _PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
+            if package != "nco-guard":
+                found[package] = "not installed"
     return found
 
 

@@ -524,8 +524,13 @@ def bench(
         float | None, typer.Option(min=1, help="Memory bound of one case.", show_default=False)
     ] = None,
     render: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Measure nothing: print this results.json.", show_default=False),
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure nothing: print this results.json. Given several times, they are joined: suites that were "
+            "run apart.",
+            show_default=False,
+        ),
     ] = None,
     into: Annotated[
         Path | None,
@@ -540,9 +545,9 @@ def bench(
     """
     from nco_guard.cli.bench import bench_options, run_bench, run_render
 
-    if into is not None and render is None:
+    if into is not None and not render:
         raise NCOGuardError("--into goes with --render")
-    if render is not None:
+    if render:
         raise typer.Exit(run_render(render, into))
     options = bench_options(
         tokenizer or [],

@@ -68,12 +68,15 @@ def run_bench(options: BenchOptions, folder: Path) -> int:
     return 1
 
 
-def run_render(results: Path, into: Path | None) -> int:
-    """The record as Markdown on stdout, or into a page between its marks."""
+def run_render(results: list[Path], into: Path | None) -> int:
+    """The record, or several as one, as Markdown on stdout, or into a page between its marks."""
     require_hf("nco-guard bench")
-    from nco_guard.bench import page, read_record, report
+    from nco_guard.bench import evaluate, joined, page, read_record, report
 
-    record = read_record(results)
+    record, *others = [read_record(path) for path in results]
+    if others:
+        record = joined([record, *others])
+        record = record.model_copy(update={"targets": evaluate(record)})
     if into is None:
         typer.echo(report(record))
     else:

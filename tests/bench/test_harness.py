@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from nco_guard.bench import BenchOptions, Case, Check, Measurement, Record, page, read_record, report, write
+from nco_guard.bench import (
+    BenchOptions,
+    Case,
+    Check,
+    Measurement,
+    Record,
+    joined,
+    page,
+    read_record,
+    report,
+    write,
+)
 from nco_guard.bench.constraints import EVERYTHING, SUBSTRINGS, random_strings, regexes, strings
 from nco_guard.bench.methods import METHODS, cannot_express
 from nco_guard.bench.processes import Bounds, Memory, isolated
@@ -195,6 +206,30 @@ class TestTargets:
         ]
         name = "the same, three layers and a vocabulary (75 M)"
         assert self.found(name, record_of(*cases)) == (False, "97 %")
+
+    def test_records_of_suites_run_apart_are_joined(self) -> None:
+        one = record_of(measured("setup", "ours", {"setup_s": [0.1]}, constraint=SUBSTRINGS.name))
+        other = record_of(
+            measured("setup", "paper-nco", {"setup_s": [100.0]}, constraint=SUBSTRINGS.name),
+            checks=(Check(constraint="x", tokenizer="t", against="definition", compared=2, differences=0),),
+        )
+        both = joined([one, other])
+        assert self.found("set-up time of the paper's method / ours, substrings", both) == (True, "1,000 x")
+        assert (both.seconds, len(both.checks)) == (one.seconds + other.seconds, 1)
+        assert joined([one]).measurements == one.measurements
+
+    def test_records_that_do_not_belong_together_are_not_joined(self) -> None:
+        one = record_of(measured("setup", "ours", {"setup_s": [0.1]}, constraint=SUBSTRINGS.name))
+        with pytest.raises(NCOGuardError, match="measured the same"):
+            joined([one, one])
+        machine = one.machine.model_copy(update={"cores": 99, "load_before": 3.0})
+        for name, value in (
+            ("machine", machine),
+            ("versions", {"torch": "0"}),
+            ("options", {"tokenizer": "other"}),
+        ):
+            with pytest.raises(NCOGuardError, match="not of one"):
+                joined([record_of(), one.model_copy(update={name: value})])
 
     def test_a_case_that_failed_is_no_measurement(self) -> None:
         case = Case(suite="setup", method="ours", tokenizer=TOKENIZER, constraint=SUBSTRINGS.name)
