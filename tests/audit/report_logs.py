@@ -30,6 +30,8 @@ from nco_guard.audit import (
     Verification,
     log_files,
 )
+from nco_guard.audit.report import LogReport
+from nco_guard.audit.report.verdicts import answers
 
 HOSTILE = (
     '</script><img src=x onerror="window.broken=1">',
@@ -173,6 +175,17 @@ def write_log(path: Path, events: Iterator[AnyEvent], **options: Any) -> Path:
         for event in events:
             sink(event)
     return path
+
+
+def clean_log(path: Path, **options: Any) -> Path:
+    """A log of thirty events in which nothing is wrong."""
+    return write_log(path, random_events(30, 7, violations=False, faults=False), **options)
+
+
+def verdict(report: LogReport, key: str) -> str:
+    """What a report answers to a question."""
+    (answer,) = [one for one in answers(report) if one.key == key]
+    return answer.answer
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
