@@ -49,6 +49,19 @@ class Automaton(ABC):
     # Whether ASCII leads from the start to the start, so that nothing happens in text of nothing else.
     rests_in_ascii = False
 
+    @property
+    def idle(self) -> int | None:
+        """The state that is left where nothing of a text matters any more, if there is one besides the start."""
+        return None
+
+    def apart(self, state: int, other: int) -> bytes | None:
+        """The only bytes by which two states may lead to different ones; None: that is not known.
+
+        `other` may be negative, for states that are further from a match than any text that is read from there: by
+        other bytes than the ones given, `state` leads to such a one too.
+        """
+        return None
+
     @abstractmethod
     def step(self, state: int, byte: int) -> int:
         """The next state, or `~next` if a match completes with this byte."""

@@ -134,6 +134,7 @@ class FoldedAhoCorasick(Automaton):
             (places, self._nodes if self._nodes <= _NAMED else 0), np.int32
         )
         self._named = [False] * places
+        self._bytes_at: dict[int, dict[int, bytes]] = {}
         self._blank: NDArray[np.bool_] = np.array([bool(i) and self._is_blank(i) for i in range(places)])
         self._span = self._nodes * len(self._utf8)
         self._prompt = self._span * (self._nodes + 1)
@@ -195,6 +196,45 @@ class FoldedAhoCorasick(Automaton):
             if not self._named[place]:
                 self._name(place)
         return self._names[places, nodes].astype(np.int64)
+
+    @property
+    def idle(self) -> int | None:
+        """Within a word that no string begins with."""
+        return self._state(ROOT) if self.whole_word else None
+
+    def apart(self, state: int, other: int) -> bytes | None:
+        """See `Automaton.apart`: those by which the text of a state goes on, if it ends with the other's text."""
+        place, node = divmod(int(self._keys[state]), self._nodes)
+        stop = ROOT
+        if other >= 0:
+            its_place, stop = divmod(int(self._keys[other]), self._nodes)
+            if its_place != place or other == self.spaceless_start:
+                return None
+        # Keys beyond the span say more than a place and a node.
+        if place >= len(self._utf8) or state == self.spaceless_start or SINK in (node, stop):
+            return None
+        trie, by_symbol = self._trie, self._bytes_by_symbol(place)
+        outputs, fail = trie.outputs.data, trie.fail.data
+        found: list[bytes] = []
+        while node > stop:
+            if self.whole_word and outputs[node]:
+                return None
+            found += [by_symbol[symbol] for symbol in trie.symbols(node) if symbol in by_symbol]
+            node = fail[node]
+        if node != stop:
+            return None
+        return found[0] if len(found) == 1 else bytes(set(b"".join(found)))
+
+    def _bytes_by_symbol(self, place: int) -> dict[int, bytes]:
+        """The bytes by which characters of each symbol begin, or go on at a place."""
+        known = self._bytes_at.get(place)
+        if known is None:
+            known = self._bytes_at[place] = {}
+            for byte, target in enumerate(self._utf8_rows[place]):
+                ends = {target} if target >= 0 else self._ends_of(-2 - target) if target < ILL_FORMED else ()
+                for symbol in ends:
+                    known[symbol] = known.get(symbol, b"") + bytes([byte])
+        return known
 
     def fresh(self) -> FoldedAhoCorasick:
         """The same automaton with states to be met anew, sharing everything else."""

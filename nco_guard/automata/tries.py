@@ -253,6 +253,10 @@ class SymbolTrie:
         first, last = self._first_view[node], self._first_view[node + 1]
         return first, self._edge_view[first:last].tobytes()
 
+    def symbols(self, node: int) -> list[int]:
+        """The symbols that lead to the children of a node, sorted."""
+        return self._edge_view[self._first_view[node] : self._first_view[node + 1]].tolist()
+
     def descendants(self, nodes: NDArray[np.int32]) -> int:
         """How many children and grandchildren the nodes have together."""
         if len(nodes) == 1:

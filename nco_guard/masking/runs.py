@@ -117,7 +117,7 @@ class Run:
         """The state at one node."""
         if self._all is not None:
             return int(self._all[node])
-        place = int(np.searchsorted(self._nodes, node))
+        place = int(self._nodes.searchsorted(node))
         there = place < len(self._nodes) and self._nodes[place] == node
         return int(self._states[place]) if there else UNVISITED
 
@@ -155,11 +155,12 @@ class Runs:
         self._heights = tree.heights_beyond_ascii if automaton.rests_in_ascii else tree.heights
         self._first: Nodes = np.arange(1, tree.child_count[0] + 1)
         self.known = [Run(*(self._run_from_start() if root is None else root), len(tree))]
+        self._starts = [automaton.start]  # where each of these runs began
 
     def emptied(self) -> Runs:
         """The same, with the root's run alone."""
         runs = copy(self)
-        runs.known = self.known[:1]
+        runs.known, runs._starts = self.known[:1], self._starts[:1]
         return runs
 
     @property
@@ -212,6 +213,12 @@ class Runs:
 
     def difference(self, state: int) -> tuple[int, Difference]:
         """Which known run the one from a state differs least from after one byte, and how it does."""
+        if not self.tree.merged:
+            apart = [self.automaton.apart(state, start) for start in self._starts]
+            ways = [len(letters) if letters is not None else 256 for letters in apart]
+            if (fewest := min(ways)) < 256:
+                nearest = ways.index(fewest)
+                return nearest, self._apart(self.known[nearest], state, self._starts[nearest])
         nodes, reached = self._step(_ROOT, np.array([state], np.int32))
         nearest, usual = 0, self.known[0].at(nodes)
         on = np.flatnonzero(reached != usual)
@@ -221,6 +228,62 @@ class Runs:
             if len(differing) < len(on):
                 nearest, usual, on = place, its, differing
         return nearest, self._differing(self.known[nearest], nodes[on], reached[on], usual[on])
+
+    def _apart(self, run: Run, state: int, start: int) -> Difference:
+        """How the run from a state differs from a known one, by the only bytes by which they come apart."""
+        tree, step, distance = self.tree, self.automaton.step, self.automaton.distance
+        firsts, counts, letters, heights = (
+            array.data for array in (tree.first_child, tree.child_count, tree.byte, self._heights)
+        )
+        matched: list[int] = []
+        changed: list[int] = []
+        states: list[int] = []
+        cleared: list[int] = []
+        wide: list[tuple[int, int]] = []
+        stack = [(0, state, start)]
+        while stack:
+            parent, before, other = stack.pop()
+            ways = self.automaton.apart(before, other)
+            if ways is None:
+                wide.append((parent, before))
+                continue
+            first = firsts[parent]
+            siblings = letters[first : first + counts[parent]].tobytes()
+            for letter in ways:
+                at = siblings.find(letter)
+                if at < 0:
+                    continue
+                node = first + at
+                reached, usual = max(step(before, letter), COMPLETED), run.at_one(node)
+                if reached == usual:
+                    continue
+                if reached == COMPLETED:
+                    matched.append(node)
+                elif distance(reached) <= min(heights[node] + self._slack, 255):
+                    changed.append(node)
+                    states.append(reached)
+                    stack.append((node, reached, usual))
+                elif usual != UNVISITED:
+                    cleared.append(node)
+        found = Difference(
+            np.array(matched, np.int64),
+            np.array(changed, np.int64),
+            np.array(states, np.int32),
+            np.array(cleared, np.int64),
+        )
+        if not wide:
+            return found
+        parents, current = zip(*wide, strict=True)
+        nodes, reached_there = self._step(np.array(parents, np.int64), np.array(current, np.int32))
+        usual_there = run.at(nodes)
+        on = np.flatnonzero(reached_there != usual_there)
+        rest = self._differing(run, nodes[on], reached_there[on], usual_there[on])
+        return Difference(
+            np.concatenate([found.matched, rest.matched]),
+            np.concatenate([found.changed, rest.changed]),
+            np.concatenate([found.states, rest.states]),
+            np.concatenate([found.cleared, rest.cleared]),
+        )
 
     def _differing(
         self, run: Run, nodes: Nodes, reached: States, usual: NDArray[np.signedinteger[Any]]
@@ -287,10 +350,15 @@ class Runs:
         nodes = np.array(matched, np.int64), np.array(changed, np.int64), np.array(cleared, np.int64)
         return nodes[0], nodes[1], np.array(states, np.int32), nodes[2]
 
-    def remember(self, nearest: int, found: Difference) -> bool:
-        """Keep the run that differs from a known one by `found` as one more, if that is worth it; whether it is."""
-        if found.width < _WIDE or len(self.known) > _REFERENCES:
+    def remember(self, state: int, nearest: int, found: Difference) -> bool:
+        """Keep the run from a state, which differs from a known one by `found`, as one more, if that is worth it.
+
+        Returns whether it is.
+        """
+        worth_it = found.width >= _WIDE or state == self.automaton.idle
+        if not worth_it or len(self.known) > _REFERENCES:
             return False
+        self._starts.append(state)
         nodes, states = self.known[nearest].items()
         kept = ~self._within(nodes, np.concatenate([found.cleared, found.matched]))
         kept &= ~np.isin(nodes, found.changed)

@@ -192,6 +192,9 @@ class ConstraintTable:
             removed, added = run.difference(state)
             rest = minus(root.completing, union([removed], self._width), self._width)
             return StateView(union([rest, added], self._width), NO_IDS, True)
+        idle = self.automaton.idle
+        if idle is not None and state != idle:
+            self.view(idle)  # others are compared with it
         nearest, found = run.difference(state)
         known, all_tops, pending_nodes = self._references[nearest]
         tops, pending = run.left(all_tops, found), run.left(pending_nodes, found)
@@ -208,7 +211,7 @@ class ConstraintTable:
         else:
             pending = np.concatenate([pending, waiting])
             view = self._view(state, completing, pending)
-        if run.remember(nearest, found):
+        if run.remember(state, nearest, found):
             self._references.append((view, np.concatenate([tops, found.matched]), pending))
             self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
         return view

@@ -63,12 +63,15 @@ class _Watch:
 
     def _find(self, state: int) -> _Barred:
         runs = self._runs
+        idle = runs.automaton.idle
+        if idle is not None and state != idle:
+            self.of(idle)  # others are compared with it
         nearest, found = runs.difference(state)
         nodes, bits = self._references[nearest]
         left = np.flatnonzero(np.isin(nodes, runs.left(nodes, found), assume_unique=True))
         changed, barred = self._barred(found.changed, found.states)
         nodes, bits = np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred])
-        if runs.remember(nearest, found):
+        if runs.remember(state, nearest, found):
             self._references.append((nodes, bits))
         return self._places(nodes, bits)
 

@@ -8,7 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from nco_guard.automata import AlternatingMachine, ClassAutomaton
+from nco_guard.automata import AlternatingMachine, ClassAutomaton, folded_literals
+from nco_guard.automata.automaton import SINK
 from nco_guard.automata.folded_literals import FoldedAhoCorasick, folds_evenly
 from nco_guard.automata.search import find_spans
 from nco_guard.automata.substrings import SubstringSearcher
@@ -228,6 +229,63 @@ def test_the_whole_of_unicode_is_sorted_into_disjoint_sets_by_ignorecase() -> No
         for other in alike:
             searcher = SubstringSearcher([other], caseless=True)
             assert all(list(searcher.spans(c)) for c in alike), (character, other)
+
+
+@pytest.mark.parametrize("named", [1 << 16, 0])
+@pytest.mark.parametrize(("caseless", "whole"), MODES)
+def test_states_come_apart_by_the_bytes_that_are_named_alone(
+    caseless: bool, whole: bool, named: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all others they lead to one state; or, of very large tries, to two of which the same follows."""
+    monkeypatch.setattr(folded_literals, "_NAMED", named)
+    rng = random.Random(3)
+    related = 0
+    for round_ in range(36):
+        alphabet = ALPHABETS[round_ % len(ALPHABETS)]
+        strings = _strings(rng, alphabet)
+        automaton = FoldedAhoCorasick(strings, caseless=caseless, whole_word=whole)
+        data = [c.encode() for c in alphabet + "xé"]
+        states = [automaton.start, automaton.idle or automaton.start]
+        for _ in range(40):
+            state = rng.choice(states)
+            for byte in rng.choice(data)[: rng.randint(1, 4)]:
+                state = max(automaton.step(state, byte), 0)
+            states.append(state)
+        for _ in range(60):
+            state, other = rng.choice(states), rng.choice([*states, -2])
+            letters = automaton.apart(state, other)
+            if letters is None:
+                continue
+            if other < 0:
+                if state not in _between_characters(automaton, states):
+                    continue
+                other = automaton.idle or automaton.start
+            related += state != other
+            for byte in set(range(256)).difference(letters):
+                one, two = automaton.step(state, byte), automaton.step(other, byte)
+                if named:
+                    assert one == two, (strings, state, other, byte)
+                assert (one < 0) == (two < 0)
+                for _ in range(3 if one != two and one >= 0 else 0):
+                    text = b"".join(rng.choices(data, k=4))
+                    text = text if automaton.may_end(one) else bytes([0x80]) + text
+                    assert _verdicts(automaton, one, text) == _verdicts(automaton, two, text)
+    assert related > 20, related
+
+
+def _between_characters(automaton: FoldedAhoCorasick, states: list[int]) -> set[int]:
+    """Those from which an ASCII letter may follow."""
+    return {state for state in states if state and automaton.step(state, ord("x")) != SINK}
+
+
+def _verdicts(automaton: FoldedAhoCorasick, state: int, text: bytes) -> list[tuple[bool, bool]]:
+    found = []
+    for byte in text:
+        state = automaton.step(state, byte)
+        found.append((state < 0, automaton.may_end(max(state, 0))))
+        if state < 0:
+            break
+    return found
 
 
 def test_no_strings_an_empty_one_and_too_many_states_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
