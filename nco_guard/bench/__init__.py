@@ -22,8 +22,10 @@ from nco_guard.bench.options import SUITES, BenchOptions, Suite
 from nco_guard.bench.record import Case, Check, Measurement, Record, TargetResult, joined, read_record
 from nco_guard.bench.report import page, report, targets_table
 from nco_guard.bench.targets import evaluate
+from nco_guard.bench.throughput import MODELS
 
 __all__ = [
+    "MODELS",
     "SUITES",
     "BenchOptions",
     "Case",

@@ -31,7 +31,8 @@ class BenchOptions(BaseModel):
 
     tokenizers: folders; the first is measured throughout, the others in `vocabularies`. None: the shipped one.
     quick: small sizes; about two minutes with the shipped tokenizer on two idle cores.
-    only: these suites. rounds: how often everything takes turns. threads: of torch and of the peers; None: all cores.
+    only: these suites. models: in `throughput`, these models alone; all where there are none.
+    rounds: how often everything takes turns. threads: of torch and of the peers; None: all cores.
     steps: tokens of the long run. regexpspace: RegexPSPACE's own file, to be used in place of generated patterns.
     seconds, mib: bounds of one case.
     """
@@ -41,6 +42,7 @@ class BenchOptions(BaseModel):
     tokenizers: tuple[Path, ...] = ()
     quick: bool = False
     only: tuple[Suite, ...] = ()
+    models: tuple[str, ...] = ()
     rounds: int | None = Field(default=None, ge=1, le=1000)
     threads: int | None = Field(default=None, ge=1, le=1024)
     steps: int | None = Field(default=None, ge=100)

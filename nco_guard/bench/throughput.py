@@ -33,11 +33,13 @@ from nco_guard.evaluation.baselines import Prepared
 from nco_guard.evaluation.peers import PreparedPeer
 from nco_guard.guard import Guard
 
-__all__ = ["BASE", "generations", "throughput_suite"]
+__all__ = ["BASE", "MODELS", "generations", "throughput_suite"]
 
 BASE = "unguarded"
 _SHIPPED = "shipped"  # else a name in `SHAPES`
 _SMALL, _REAL = SHAPES
+MODELS = (_SHIPPED, _SMALL, _REAL)
+"""What generates, by name."""
 _PROMPT = 16
 # Rows x steps of a generation, at most, and steps at least.
 _ROW_STEPS = 1024
@@ -66,14 +68,15 @@ def throughput_suite(plan: Plan) -> None:
     if not options.quick:
         sets.append(regexes(668, options.regexpspace))
     shipped = plan.world if plan.world.folder == demo.model_path() else read_world(None, plan.threads)
+    wanted = options.models or (MODELS[:2] if options.quick else MODELS)
+    batches = options.generation_batches
     for model, world in ((_SHIPPED, shipped), (_SMALL, plan.world)):
-        for constraint in sets:
-            for batch in options.generation_batches:
+        for constraint in sets if model in wanted else ():
+            for batch in batches:
                 _measure(plan, model, world, constraint, (batch,), _TOGETHER)
-            _measure(plan, model, world, constraint, options.generation_batches, _ALONE)
-    if not options.quick:
-        for constraint in sets:
-            _measure(plan, _REAL, plan.world, constraint, options.generation_batches, ("ours",))
+            _measure(plan, model, world, constraint, batches, _ALONE)
+    for constraint in sets if _REAL in wanted else ():
+        _measure(plan, _REAL, plan.world, constraint, batches, ("ours",))
 
 
 def _measure(

@@ -496,6 +496,14 @@ def bench(
         list[str] | None,
         typer.Option(metavar="SUITE", help="Run this suite; may be given several times.", show_default=False),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="In the suite throughput, only this model; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="How often methods take turns.", show_default=False)
     ] = None,
@@ -552,6 +560,7 @@ def bench(
     options = bench_options(
         tokenizer or [],
         only or [],
+        model or [],
         quick=quick,
         rounds=rounds,
         threads=threads,

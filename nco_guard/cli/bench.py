@@ -20,6 +20,7 @@ __all__ = ["run_bench", "run_render"]
 def bench_options(
     tokenizers: list[Path],
     only: list[str],
+    models: list[str],
     *,
     quick: bool,
     rounds: int | None,
@@ -29,16 +30,19 @@ def bench_options(
     seconds: float | None,
     mib: float | None,
 ) -> BenchOptions:
-    """The options, checked. Raises `NCOGuardError` for a suite that there is not."""
+    """The options, checked. Raises `NCOGuardError` for a suite or a model that there is not."""
     require_hf("nco-guard bench")
-    from nco_guard.bench import SUITES, BenchOptions
+    from nco_guard.bench import MODELS, SUITES, BenchOptions
 
     if unknown := [name for name in only if name not in SUITES]:
         raise NCOGuardError(f"--only {unknown[0]}: there is {', '.join(SUITES)}")
+    if unknown := [name for name in models if name not in MODELS]:
+        raise NCOGuardError(f"--model {unknown[0]}: there is {', '.join(MODELS)}")
     return BenchOptions.model_validate(
         {
             "tokenizers": tuple(tokenizers),
             "only": tuple(only),
+            "models": tuple(models),
             "quick": quick,
             "rounds": rounds,
             "threads": threads,

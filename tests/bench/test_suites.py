@@ -223,6 +223,7 @@ class TestCommand:
         [
             (["--only", "speed"], "--only speed: there is setup, steps"),
             pytest.param(["--tokenizer", "nowhere"], "no such folder", marks=needs_all),
+            (["--model", "none"], "--model none: there is shipped, small Llama, Qwen2.5-0.5B shape"),
             (["--render", "nowhere.json"], "nowhere.json"),
             (["--into", "page.md"], "--into goes with --render"),
             pytest.param(
