@@ -471,7 +471,7 @@ class FoldedAhoCorasick(Automaton):
             + self._keys.nbytes
             + self._of_node.nbytes
             + self._rows.nbytes
-            + sum(self._named) * self._names.itemsize * self._names.shape[1]
+            + sum(self._named) * 4 * len(self._names[0])
             + 140 * self._count
         )
 
