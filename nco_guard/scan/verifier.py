@@ -62,6 +62,15 @@ class Verifier:
     def _lanes(self) -> list[_Lane]:
         return [*self._others, *(crowd.lane for crowd in self._crowds)]
 
+    @cached_property
+    def _by_context(self) -> dict[bool, list[_Lane]]:
+        """The rules by whether they look at the prompt."""
+        scanners = [scanner for lane in self._lanes for scanner in lane.scanners]
+        return {
+            reads: _lanes(s for s in scanners if (s.rule.rule.context == "prompt") == reads)
+            for reads in (False, True)
+        }
+
     @property
     def digest(self) -> str:
         """The policy's digest."""
@@ -77,10 +86,8 @@ class Verifier:
         if not context:
             return self.verify_many((text,))[0]
         findings: list[Finding] = []
-        for reads_prompt in (False, True):
+        for reads_prompt, lanes in self._by_context.items():
             before = len(context) if reads_prompt else 0
-            scanners = (scanner for lane in self._lanes for scanner in lane.scanners)
-            lanes = _lanes(s for s in scanners if (s.rule.rule.context == "prompt") == reads_prompt)
             whole = context + text if reads_prompt else text
             for lane in lanes:
                 found = lane.search([whole], beyond=before if reads_prompt else -1).get(0, ())
