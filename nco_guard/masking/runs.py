@@ -175,9 +175,9 @@ class Runs:
         while len(parents):
             # The last levels are those of a few long tokens, such as lines of dashes.
             if len(parents) <= _FEW and int((tree.high[parents] - tree.low[parents]).sum()) <= _LAST:
-                matched, alive, reached, _ = self._one_by_one(_unvisited, parents, current)
-                held += [matched, alive]
-                states += [np.full(len(matched), COMPLETED, np.int32), reached]
+                last = self._one_by_one(_unvisited, parents, current)
+                held += [last.matched, last.changed]
+                states += [np.full(len(last.matched), COMPLETED, np.int32), last.states]
                 break
             nodes, reached = self._step(parents, current)
             matched = nodes[reached < 0]
@@ -231,14 +231,8 @@ class Runs:
 
     def _apart(self, run: Run, state: int, start: int) -> Difference:
         """How the run from a state differs from a known one, by the only bytes by which they come apart."""
-        tree, step, distance = self.tree, self.automaton.step, self.automaton.distance
-        firsts, counts, letters, heights = (
-            array.data for array in (tree.first_child, tree.child_count, tree.byte, self._heights)
-        )
-        matched: list[int] = []
-        changed: list[int] = []
-        states: list[int] = []
-        cleared: list[int] = []
+        tree, step, walk = self.tree, self.automaton.step, _Walk(self)
+        firsts, counts, letters = (array.data for array in (tree.first_child, tree.child_count, tree.byte))
         wide: list[tuple[int, int]] = []
         stack = [(0, state, start)]
         while stack:
@@ -255,22 +249,9 @@ class Runs:
                     continue
                 node = first + at
                 reached, usual = max(step(before, letter), COMPLETED), run.at_one(node)
-                if reached == usual:
-                    continue
-                if reached == COMPLETED:
-                    matched.append(node)
-                elif distance(reached) <= min(heights[node] + self._slack, 255):
-                    changed.append(node)
-                    states.append(reached)
+                if walk.goes_on(node, reached, usual):
                     stack.append((node, reached, usual))
-                elif usual != UNVISITED:
-                    cleared.append(node)
-        found = Difference(
-            np.array(matched, np.int64),
-            np.array(changed, np.int64),
-            np.array(states, np.int32),
-            np.array(cleared, np.int64),
-        )
+        found = walk.found()
         if not wide:
             return found
         parents, current = zip(*wide, strict=True)
@@ -302,11 +283,11 @@ class Runs:
             others.append(parents)
             states.append(current)
             if len(parents) <= _FEW and int(self.tree.child_count[parents].sum()) <= _FEW:
-                matched, changed, after, left = self._one_by_one(run.at_one, parents, current)
-                matches.append(matched)
-                others.append(changed)
-                states.append(after)
-                cleared.append(left)
+                below = self._one_by_one(run.at_one, parents, current)
+                matches.append(below.matched)
+                others.append(below.changed)
+                states.append(below.states)
+                cleared.append(below.cleared)
                 break
             nodes, reached = self._step(parents, current)
             usual = run.at(nodes)
@@ -316,39 +297,22 @@ class Runs:
             np.concatenate(matches), np.concatenate(others), np.concatenate(states), np.concatenate(cleared)
         )
 
-    def _one_by_one(
-        self, known: Callable[[int], int], parents: Nodes, current: States
-    ) -> tuple[Nodes, Nodes, States, Nodes]:
-        """Below some nodes with their states: what is matched, what is changed, the states there, what is cleared.
+    def _one_by_one(self, known: Callable[[int], int], parents: Nodes, current: States) -> Difference:
+        """How the runs below some nodes differ from a known one, from these states.
 
         `known`: the state of the known run at a node. For few nodes a loop is quicker than arrays.
         """
-        tree, step, distance = self.tree, self.automaton.step, self.automaton.distance
-        firsts, counts, letters, heights = (
-            array.data for array in (tree.first_child, tree.child_count, tree.byte, self._heights)
-        )
+        tree, step, walk = self.tree, self.automaton.step, _Walk(self)
+        firsts, counts, letters = (array.data for array in (tree.first_child, tree.child_count, tree.byte))
         stack = list(zip(parents.tolist(), current.tolist(), strict=True))
-        matched: list[int] = []
-        changed: list[int] = []
-        states: list[int] = []
-        cleared: list[int] = []
         while stack:
             parent, before = stack.pop()
             first = firsts[parent]
             for node in range(first, first + counts[parent]):
-                reached, usual = max(step(before, letters[node]), COMPLETED), known(node)
-                if reached == usual:
-                    continue
-                if reached == COMPLETED:
-                    matched.append(node)
-                elif distance(reached) <= min(heights[node] + self._slack, 255):
-                    changed.append(node)
-                    states.append(reached)
+                reached = max(step(before, letters[node]), COMPLETED)
+                if walk.goes_on(node, reached, known(node)):
                     stack.append((node, reached))
-                elif usual != UNVISITED:
-                    cleared.append(node)
-        nodes = np.array(matched, np.int64), np.array(changed, np.int64), np.array(cleared, np.int64)
-        return nodes[0], nodes[1], np.array(states, np.int32), nodes[2]
+        return walk.found()
 
     def remember(self, state: int, nearest: int, found: Difference) -> bool:
         """Keep the run from a state, which differs from a known one by `found`, as one more, if that is worth it.
@@ -396,6 +360,42 @@ class Runs:
     def nbytes(self) -> int:
         """Bytes held; not the tree's nor the automaton's."""
         return sum(run.nbytes for run in self.known)
+
+
+class _Walk:
+    """What a walk from node to node finds out about how a run differs from a known one."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._distance = runs.automaton.distance
+        self._heights = runs._heights.data
+        self._slack = runs._slack
+        self._matched: list[int] = []
+        self._changed: list[int] = []
+        self._states: list[int] = []
+        self._cleared: list[int] = []
+
+    def goes_on(self, node: int, reached: int, usual: int) -> bool:
+        """Note the state that is reached at a node, where the known run has `usual`; whether to look below."""
+        if reached == usual:
+            return False
+        if reached == COMPLETED:
+            self._matched.append(node)
+        elif self._distance(reached) <= min(self._heights[node] + self._slack, 255):
+            self._changed.append(node)
+            self._states.append(reached)
+            return True
+        elif usual != UNVISITED:
+            self._cleared.append(node)
+        return False
+
+    def found(self) -> Difference:
+        """All of it."""
+        return Difference(
+            np.array(self._matched, np.int64),
+            np.array(self._changed, np.int64),
+            np.array(self._states, np.int32),
+            np.array(self._cleared, np.int64),
+        )
 
 
 class SoftRun:
