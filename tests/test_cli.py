@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from nco_guard.audit import HmacSigner, JsonLinesSink, RunRecorder, read_events
 from nco_guard.cli import app
-from nco_guard.cli.output import marked, printable
+from nco_guard.cli.output import marked
 
 SECRET = "078-05-1120"
 POLICY = """\
@@ -374,7 +374,7 @@ class TestOutput:
         assert [(span.start, span.end) for span in text.spans] == [(1, 2)]
 
     def test_control_characters_of_a_model_do_not_reach_the_terminal(self) -> None:
-        assert printable("a\x1b[2Jb\nc\u202e") == "a\\x1b[2Jb\nc\\u202e"
+        assert marked("a\x1b[2Jb\nc\u202e", [], colours=True).plain == "a\\x1b[2Jb\nc\\u202e"
 
 
 def test_cache_shows_what_is_kept_and_clears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,19 +14,33 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nco_guard.cli.output import fail
+from nco_guard.cli.output import fail, say
 from nco_guard.errors import NCOGuardError
+from nco_guard.visible import visible
 
 __all__ = ["app"]
+
+
+# What typer raises for options and arguments that it does not take, under whatever name it keeps the base class.
+_USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
 
 
 class _Commands(TyperGroup):
     """Turns the errors that a user can cause into one message on stderr and exit status 2."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except _USAGE_ERROR as error:
+            raise _shown(error) from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except _USAGE_ERROR as error:
+            raise _shown(error) from None
         except NCOGuardError as error:
             fail(str(error))
         except OSError as error:
@@ -34,6 +48,12 @@ class _Commands(TyperGroup):
                 raise
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{error.strerror}")
+
+
+def _shown(error: Any) -> Any:
+    """The same error, to be printed by typer: arguments may be names of files, and those may be anything."""
+    error.message = visible(error.message)
+    return error
 
 
 app = typer.Typer(
@@ -82,7 +102,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"nco-guard {version('nco-guard')}")
+        say(f"nco-guard {version('nco-guard')}")
         raise typer.Exit
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
-
 from nco_guard.audit import (
     IntegrityReport,
     load_signer,
@@ -18,8 +16,9 @@ from nco_guard.audit import (
     read_anchors,
     verify_log,
 )
-from nco_guard.cli.output import print_json, printable
+from nco_guard.cli.output import print_json, say
 from nco_guard.errors import AuditError
+from nco_guard.visible import visible
 
 __all__ = ["run_audit_anchor", "run_audit_report", "run_audit_verify"]
 
@@ -62,7 +61,7 @@ def run_audit_anchor(log: Path, output: Path, key: Path | None) -> int:
             stream.write(anchor.to_json() + "\n")
     except OSError as error:
         raise AuditError(f"cannot write the anchor to {output}: {error.strerror}") from error
-    typer.echo(f"{log}: {len(anchor.heads)} chains anchored in {output}")
+    say(f"{log}: {len(anchor.heads)} chains anchored in {output}")
     return 0
 
 
@@ -93,11 +92,11 @@ def run_audit_report(
     )
     integrity, totals = report.numbers.integrity, report.numbers.totals
     if output is not None:
-        _write_page(output, render_report(report, title=f"Audit report: {printable(log.name)}"))
+        _write_page(output, render_report(report, title=f"Audit report: {visible(log.name)}"))
     if as_json:
         print_json(report.numbers.model_dump(mode="json"))
     else:
-        typer.echo(
+        say(
             f"{output}: {totals.events} events of {totals.runs} runs, {report.numbers.violations} violations; "
             f"{_VERDICTS[integrity.state]}"
         )
@@ -116,13 +115,13 @@ def _write_page(output: Path, page: str) -> None:
 
 def _print(report: IntegrityReport, *, signed: bool) -> None:
     for problem in report.problems:
-        typer.echo(str(problem))
+        say(str(problem))
     verdict = "as it was written" if report.ok else f"{len(report.problems)} problems"
-    typer.echo(
+    say(
         f"{report.files[-1]}: {verdict} ({report.events} events, {len(report.chains)} chains, "
         f"{len(report.files)} files)"
     )
     for chain in report.chains if signed else ():
         covered = "nothing" if chain.signed is None else f"up to number {chain.signed}"
         if chain.signed != chain.seq:
-            typer.echo(f"chain {chain.chain}: signed {covered}, goes on to number {chain.seq}")
+            say(f"chain {chain.chain}: signed {covered}, goes on to number {chain.seq}")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from nco_guard.cli.inputs import require_hf
-from nco_guard.cli.output import warn
+from nco_guard.cli.output import say, say_text, warn
 from nco_guard.errors import NCOGuardError
 
 if TYPE_CHECKING:
@@ -58,10 +56,11 @@ def run_bench(options: BenchOptions, folder: Path) -> int:
     """Measure and write; progress on stderr, targets and paths on stdout. 1 if any mask differs."""
     from nco_guard.bench import run, targets_table, write
 
-    record = run(options, lambda line: typer.echo(line, err=True))
+    record = run(options, lambda line: say(line, err=True))
     paths = write(record, folder)
-    typer.echo(targets_table(record))
-    typer.echo("\n".join(str(path) for path in paths))
+    say_text(targets_table(record))
+    for path in paths:
+        say(str(path))
     if record.agrees:
         return 0
     wrong = [c for c in record.checks if c.differences]
@@ -82,7 +81,7 @@ def run_render(results: list[Path], into: Path | None) -> int:
         record = joined([record, *others])
         record = record.model_copy(update={"targets": evaluate(record)})
     if into is None:
-        typer.echo(report(record))
+        say_text(report(record))
     else:
         text = into.read_text(encoding="utf-8")
         try:
@@ -90,5 +89,5 @@ def run_render(results: list[Path], into: Path | None) -> int:
         except ValueError as error:
             raise NCOGuardError(f"{into.name}: {error}") from error
         into.write_text(rendered, encoding="utf-8")
-        typer.echo(str(into))
+        say(str(into))
     return 0 if record.agrees else 1

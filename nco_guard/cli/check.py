@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nco_guard.cli.inputs import encoder, load_policy, load_tokenizer, read_text
-from nco_guard.cli.output import console, print_json, printable, table
+from nco_guard.cli.output import console, print_json, table
 from nco_guard.errors import NCOGuardError
+from nco_guard.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,8 +164,9 @@ def _print_corpus(
     def share(count: int, of: int) -> str:
         return f"{100 * count / of:.2f} %"
 
+    out.print()
     out.print(
-        f"\ncorpus: {found.texts:,} {unit}, {share(found.forbidden, found.texts)} of them forbidden",
+        f"corpus: {found.texts:,} {unit}, {share(found.forbidden, found.texts)} of them forbidden",
         markup=False,
     )
     if tokens is not None and tokens.tokens:
@@ -184,7 +186,7 @@ def _print_corpus(
         out.print(f"try: {advice.message.replace('the texts', f'the {unit}')}", markup=False)
     for rule in hits:
         for number in rule.examples:
-            out.print(f"{rule.rule_id}: {printable(texts[number])[:SHOWN]}", markup=False)
+            out.print(f"{rule.rule_id}: {visible(texts[number])[:SHOWN]}", markup=False)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -233,15 +233,13 @@ def _progress(out: Console) -> Progress:
 
 def _print_pairs(out: Console, task: _Task, show: int) -> None:
     """Unguarded texts that violate the policy, `show` at most, beside the guarded ones of the same seed."""
-    from rich.text import Text
-
     colours = out.is_terminal and out.color_system is not None
     pairs = [at for at, report in enumerate(task.base.reports) if not report.ok][:show]
     out.rule(TITLES[task.name])
     if not task.base.violations:
         out.print("The unguarded model broke no rule in this run.")
     for at in pairs:
-        out.print(Text(f"> {task.prompts[at][-1]['content']}"))
+        out.print(f"> {task.prompts[at][-1]['content']}")
         pair = table(out, "without the guard", "with the guard")
         pair.expand = True
         for column in pair.columns:

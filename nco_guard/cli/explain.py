@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nco_guard.cli.inputs import encoder, load_policy, load_tokenizer
-from nco_guard.cli.output import console, marked, print_json, printable, table
+from nco_guard.cli.output import console, marked, print_json, stacked, table
 from nco_guard.errors import ForbiddenTokenError, NCOGuardError
+from nco_guard.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +105,7 @@ def _read(vocabulary: Vocabulary, token: int) -> str:
     text = vocabulary.tokens[token].decode("utf-8", "backslashreplace")
     if not text:
         return "(end of text)" if token in vocabulary.eos_ids else "(special token)"
-    return f"'{printable(text)}'".replace("\n", "\\n")
+    return f"'{visible(text)}'"
 
 
 def _described(vocabulary: Vocabulary, token: TokenExplanation) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def _print_rules(out: Console, text: str, whole: Explanation) -> None:
             rows.add_row(
                 rule.rule_id,
                 rule.mode,
-                before + printable(piece).replace("\n", "\\n"),
+                before + piece,
                 "" if rule.start is None else str(rule.start),
                 f"{rule.tokens:,}",
                 "yes" if rule.may_end else "no",
@@ -156,8 +157,7 @@ def _print_tokens(
     rows = table(out, f">{title}", "token", "why")
     for token in tokens:
         reasons = [reason.message for reason in token.reasons]
-        why = "\n".join(reasons) if reasons else "allowed"
-        if reasons and not token.forbidden:
-            why = f"allowed; {why}"
-        rows.add_row(str(token.token_id), _read(vocabulary, token.token_id), why)
+        if not token.forbidden:
+            reasons = ["; ".join(["allowed", *reasons[:1]]), *reasons[1:]]
+        rows.add_row(str(token.token_id), _read(vocabulary, token.token_id), stacked(reasons))
     out.print(rows)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from nco_guard.cli.inputs import load_model, load_policy, require_hf
-from nco_guard.cli.output import print_json, printable, warn
+from nco_guard.cli.output import print_json, say, say_text, warn
 from nco_guard.errors import NCOGuardError
 
 if TYPE_CHECKING:
@@ -96,5 +93,5 @@ def _chats(tokenizer: Any, prompts: Sequence[str]) -> list[Any]:
 def _print(outputs: Sequence[dict[str, Any]]) -> None:
     for number, output in enumerate(outputs, start=1):
         if len(outputs) > 1:
-            typer.echo(f"--- {number} ({output['outcome']})")
-        typer.echo(printable(output["text"]) if sys.stdout.isatty() else output["text"])
+            say(f"--- {number} ({output['outcome']})")
+        say_text(output["text"], exact=True)

@@ -1,4 +1,8 @@
-"""Consoles and the few things that every command prints."""
+"""All that the commands print goes through here, and so through `nco_guard.visible`.
+
+Names in a log, paths, texts of models and words of policies are anybody's; none of them may act on a terminal, begin a
+line of its own or be read as markup. Nothing else in `nco_guard.cli` writes to a stream.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,47 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from nco_guard.visible import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["console", "fail", "marked", "print_json", "printable", "table", "warn"]
+__all__ = ["console", "fail", "marked", "print_json", "say", "say_text", "stacked", "table", "warn"]
 
 #: Where the width of a terminal is unknown, a table must still be readable in a log.
 PLAIN_WIDTH = 100
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on stdout or stderr; without a terminal: no colours, no control codes, 100 columns."""
+    """A console on stdout or stderr; without a terminal: no colours, no control codes, 100 columns.
+
+    Strings that it is given, in cells of tables too, are one line of plain text each: no markup, and what does not show
+    is escaped. Texts with line breaks or styles are made by `marked`.
+    """
     from rich.console import Console
+    from rich.text import Text
+
+    class Plain(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            rendered = super().render_str(visible(text), **{**options, "markup": False, "emoji": False})
+            assert isinstance(rendered, Text)
+            return rendered
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    return Plain(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line on stdout, or stderr; whatever it holds, it stays one line."""
+    typer.echo(visible(line), err=err)
+
+
+def say_text(text: str, *, exact: bool = False) -> None:
+    """Print a text of several lines on stdout. exact: as it is, where stdout is no terminal but a file or a pipe."""
+    typer.echo(text if exact and not sys.stdout.isatty() else visible(text, lines=True))
 
 
 def fail(message: str) -> NoReturn:
@@ -37,12 +64,12 @@ def fail(message: str) -> NoReturn:
 
 def warn(message: str) -> None:
     """Print one message on stderr."""
-    typer.echo(f"nco-guard: {message}", err=True)
+    say(f"nco-guard: {message}", err=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on stdout; non-ASCII text escaped, so that any terminal or pipe takes it."""
-    typer.echo(json.dumps(value, indent=2))
+    """Print a value as JSON on stdout; all but printable ASCII escaped, so that any terminal or pipe takes it."""
+    typer.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
 
 
 def marked(text: str, spans: Iterable[tuple[int, int]], *, colours: bool) -> Text:
@@ -60,19 +87,21 @@ def marked(text: str, spans: Iterable[tuple[int, int]], *, colours: bool) -> Tex
             merged.append([start, end])
     result, position = Text(), 0
     for start, end in merged:
-        result.append(printable(text[position:start]))
+        result.append(visible(text[position:start], lines=True))
         if colours:
-            result.append(printable(text[start:end]), style="bold white on red")
+            result.append(visible(text[start:end], lines=True), style="bold white on red")
         else:
-            result.append(f"[[{printable(text[start:end])}]]")
+            result.append(f"[[{visible(text[start:end], lines=True)}]]")
         position = end
-    result.append(printable(text[position:]))
+    result.append(visible(text[position:], lines=True))
     return result
 
 
-def printable(text: str) -> str:
-    """`text` with control characters escaped: a model can write them, a terminal must not obey."""
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+def stacked(lines: Iterable[str]) -> Text:
+    """Lines one below the other, for one cell of a table."""
+    from rich.text import Text
+
+    return Text("\n".join(map(visible, lines)))
 
 
 def table(out: Console, *columns: str) -> Table:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import typer
-
 from nco_guard.cli.inputs import load_policy
-from nco_guard.cli.output import console, print_json, printable, warn
+from nco_guard.cli.output import console, print_json, say, warn
 from nco_guard.errors import InputError, NCOGuardError
 from nco_guard.redaction import REDACTED, Replacer
 from nco_guard.scan import Verifier
@@ -132,15 +130,15 @@ def _progress(total: int) -> Iterator[Callable[[int], None] | None]:
 def _print(result: FileResult) -> None:
     # Of a folder only what was found is listed.
     if not result.findings and not result.error_count and not result.found:
-        typer.echo(f"{result.name}: clean")
+        say(f"{result.name}: clean")
     for place in result.findings:
         length = place.end - place.start
         rule = place.rule_id if place.mode == "hard" else f"{place.rule_id} [{place.mode}]"
         size = f"{length} character{'' if length == 1 else 's'}"
         where = f"{place.line}:{place.column}" if place.field is None else f"{place.line}"
-        inside = f" in {printable(place.field)}" if place.field else ""
+        inside = f" in {place.field}" if place.field else ""
         line = f"{result.name}:{where}: {rule}{inside} (offsets {place.start} to {place.end}, {size})"
-        typer.echo(line if place.text is None else f"{line}: {place.text!a}")
+        say(line if place.text is None else f"{line}: {place.text!a}")
 
 
 def _print_summary(results: Sequence[FileResult], errors: int, passed: int) -> None:

@@ -26,11 +26,12 @@ from nco_guard.audit.report import AuditReport, LogReport, read_report, render_r
 from nco_guard.audit.report.aggregate import Aggregator
 from nco_guard.audit.report.runs import Runs
 from nco_guard.audit.report.timeline import TimelineCounter
-from nco_guard.audit.report.wording import percent, probability, visible, width_of
+from nco_guard.audit.report.wording import percent, probability, width_of
 from nco_guard.errors import AuditError
 from nco_guard.evaluation.metrics import violation_rate
 from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.verify import exposure, verify
+from nco_guard.visible import visible
 from tests.audit import test_canaries as canaries
 from tests.audit.report_logs import (
     BEGIN,

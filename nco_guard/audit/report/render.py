@@ -29,9 +29,9 @@ from nco_guard.audit.report.wording import (
     plural,
     probability,
     shortened,
-    visible,
     width_of,
 )
+from nco_guard.visible import visible
 
 __all__ = ["ROWS", "render_report"]
 

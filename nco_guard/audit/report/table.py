@@ -27,7 +27,8 @@ from nco_guard.audit.events import (
 )
 from nco_guard.audit.report.model import notable
 from nco_guard.audit.report.runs import Run, bounded
-from nco_guard.audit.report.wording import plural, visible
+from nco_guard.audit.report.wording import plural
+from nco_guard.visible import visible
 
 __all__ = ["KINDS", "EventTable", "TableBuilder"]
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nco_guard.audit.report.model import Integrity, LogReport
-from nco_guard.audit.report.wording import amount, percent, plural, shortened, visible
+from nco_guard.audit.report.wording import amount, percent, plural, shortened
+from nco_guard.visible import visible
 
 __all__ = ["Answer", "answers"]
 

@@ -1,19 +1,12 @@
-"""How values are written for people: numbers, rates, times, and names that a log may have made up."""
+"""How values are written for people: numbers, rates, times, and names that are too long."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-__all__ = ["amount", "moment", "percent", "plural", "probability", "shortened", "visible", "width_of"]
+__all__ = ["amount", "moment", "percent", "plural", "probability", "shortened", "width_of"]
 
 _UNITS = ((7 * 86400, "week"), (86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
-
-
-def visible(text: str) -> str:
-    """A name as it is, but for characters that do not show, or that change what stands around them (line breaks,
-    directional marks, halves of surrogate pairs): those are written as escapes.
-    """
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def shortened(text: str, limit: int = 64) -> str:
