@@ -194,8 +194,7 @@ class Filter:
         `codes` ends with `MARGIN` zeros. `is_open`: the text goes on, so within `MARGIN` of its end all may hold.
         """
         length = len(codes) - MARGIN
-        places, groups = self._coarse(codes)
-        # A place just beyond the end would be an empty match, for which there are no conditions.
+        places, groups = self._coarse(codes, length)
         present = int(np.bitwise_or.reduce(groups, initial=np.uint32(0)))
         chosen: dict[int, Places] = {}  # small conditions share groups
         found: list[Places] = []
@@ -217,14 +216,18 @@ class Filter:
                     if not len(hits):
                         break
                     hits = hits[allowed[codes[hits + place]]]
-                hits = np.sort(hits[hits < length])
+                hits = np.sort(hits)
             if len(tail):
                 hits = np.concatenate((hits[hits < tail[0]], tail))
             found.append(hits)
         return found
 
-    def _coarse(self, codes: Codes) -> tuple[Places, NDArray[np.uint32]]:
-        """Places that the tables leave, in no order, and the groups that allow each."""
+    def _coarse(self, codes: Codes, length: int) -> tuple[Places, NDArray[np.uint32]]:
+        """Places before `length` that the tables leave, in no order, and the groups that allow each.
+
+        A place at the end would be an empty match, for which there are no conditions; and those in the margin, which
+        open classes such as `\\D` allow, have no margin of their own to look ahead in.
+        """
         codes = codes[: len(codes) // 2 * 2]
         first, second = self._first.reshape(-1), self._second.reshape(-1)
         left, right = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint32)
@@ -232,8 +235,9 @@ class Filter:
         groups: list[NDArray[np.uint32]] = []
         for shift in (0, 1):
             pairs = codes[shift : len(codes) - shift].view("<u2")
-            for low in range(0, len(pairs) - 1, _BLOCK):
-                size = min(_BLOCK, len(pairs) - 1 - low)
+            count = (length - shift + 1) // 2  # of pairs that begin before `length`
+            for low in range(0, count, _BLOCK):
+                size = min(_BLOCK, count - low)
                 # "clip" is the mode that writes into `out` directly; every pair is in range.
                 np.take(first, pairs[low : low + size], out=left[:size], mode="clip")
                 np.take(second, pairs[low + 1 : low + 1 + size], out=right[:size], mode="clip")
