@@ -22,8 +22,10 @@ from nco_guard import Guard
 from nco_guard.engines.hf import GuardedPipeline as GuardedTransformersPipeline
 from nco_guard.engines.hf import TextStream
 from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
+from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedPipeline"]
 
@@ -56,7 +58,8 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     Attributes:
         pipeline: a transformers text-generation pipeline, or an existing `HuggingFacePipeline`. For a model's path:
-            `GuardedPipeline.from_model_id(path, guard=...)`.
+            `GuardedPipeline.from_model_id(path, guard=...)`. Kept as a guarded one: nothing unguarded can be reached
+            through it.
         guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`,
             which replaces this one for that call.
         pipeline_kwargs: options of generation, given with the pipeline's calls (`HuggingFacePipeline` ignores them
@@ -111,11 +114,32 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        pipe = self.pipeline
-        options = self._options({})
-        Settings(pipe.model, {**pipe._forward_params, **options}).refuse_unsupported()
+        pipe = unwrap(self._guarded())
+        Settings(pipe.model, {**pipe._forward_params, **self._options({})}).refuse_unsupported()
         bind_to_model(self.guard, pipe.model, pipe.tokenizer)
+        self.pipeline = pipe
         return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What is set later is checked too: a pipeline is guarded, by the guard that is set."""
+        super().__setattr__(name, as_guard(value) if name == "guard" else value)
+        if name in ("guard", "pipeline"):
+            super().__setattr__("pipeline", self._guarded())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """See the base class; a copy with another guard has its pipeline under that guard."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.guard = copied.guard  # guards its pipeline, see __setattr__
+        return copied
+
+    def _guarded(self) -> GuardedTransformersPipeline:
+        pipe = self.pipeline
+        guarded = isinstance(pipe, GuardedTransformersPipeline)
+        return pipe.under(self.guard) if guarded else self.guard.wrap(pipe)
+
+    def _bound(self) -> BoundGuard:
+        pipe = unwrap(self._guarded())
+        return bind_to_model(self.guard, pipe.model, pipe.tokenizer)
 
     @classmethod
     def from_model_id(  # type: ignore[override]
@@ -199,7 +223,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         if stops:
             options["stop_strings"] = list(stops)
         generations: list[list[Generation]] = []
-        guarded = self.guard.wrap(self.pipeline)
+        guarded = self._guarded()
         for first in range(0, len(prompts), self.batch_size):
             batch = list(prompts[first : first + self.batch_size])
             answers = guarded(batch, return_full_text=False, **options)
@@ -226,7 +250,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     def _context(self, prompt: str) -> str:
         """The text of the prompt, where a rule of the policy continues it."""
-        bound = bind_to_model(self.guard, self.pipeline.model, self.pipeline.tokenizer)
+        bound = self._bound()
         if not bound.needs_context:
             return ""
         return bound.vocabulary.text_of(self.pipeline.tokenizer(prompt)["input_ids"])
@@ -257,8 +281,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
             raise UnsupportedError("num_return_sequences: a stream is one text; use invoke or generate")
         if stops:
             options["stop_strings"] = list(stops)
-        bound = bind_to_model(self.guard, self.pipeline.model, self.pipeline.tokenizer)
-        guarded = self.guard.wrap(self.pipeline)
+        bound, guarded = self._bound(), self._guarded()
 
         def generate(write: Callable[[str], None], closed: StoppingCriteria) -> None:
             options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), closed]

@@ -252,6 +252,32 @@ def test_runs_are_recorded_in_the_guards_audit_sink(pipe: Any, policy: Policy, p
     assert "intervention" in kinds
 
 
+def test_the_pipeline_that_it_holds_is_guarded(
+    pipe: Any, policy: Policy, prompts: list[str], llm: GuardedPipeline
+) -> None:
+    """By the guard that it has, also in copies and where one is set later."""
+    strict = Guard(Policy(name="strict", rules=(StringRule(id="x", strings=("Daniel",)),)))
+
+    def text(of: GuardedPipeline) -> str:
+        answer: str = of.pipeline(prompts[0], return_full_text=False)[0]["generated_text"]
+        return answer
+
+    plain = pipe(prompts[0], return_full_text=False)[0]["generated_text"]
+    assert not Guard(policy).verify(plain).ok
+    assert check_text(policy, text(llm))
+    assert "Daniel" in text(llm)
+    assert "Daniel" not in text(llm.model_copy(update={"guard": strict}))
+    changed = llm.model_copy()
+    changed.guard = strict
+    assert "Daniel" not in text(changed)
+    assert "Daniel" not in changed.invoke(prompts[0])
+    changed.pipeline = pipe
+    assert "Daniel" not in text(changed)
+    assert "Daniel" in text(llm)
+    with pytest.raises(UnsupportedError, match="forward: not guarded"):
+        llm.pipeline.forward({})
+
+
 def test_bad_usage_is_refused_at_construction(pipe: Any, policy: Policy, llm: GuardedPipeline) -> None:
     def build(**options: Any) -> GuardedPipeline:
         return GuardedPipeline(**{"pipeline": pipe, "guard": policy, **options})

@@ -3,21 +3,70 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NoReturn
 
 from nco_guard.engines.hf.generation import GuardLike, Sink, generate_ids
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["GuardedPipeline", "wrap"]
+__all__ = ["GuardedModel", "GuardedPipeline", "unwrap", "wrap"]
 
-_OTHER_WAYS = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
+# What is handed out describes the pipeline and its model. Anything else may lead to text: it is refused, so that what a
+# later transformers adds is refused too.
+_OF_PIPELINE = frozenset(
+    {
+        "binary_output",
+        "call_count",
+        "default_input_names",
+        "device",
+        "dtype",
+        "feature_extractor",
+        "framework",
+        "generation_config",
+        "image_processor",
+        "modelcard",
+        "prefix",
+        "processor",
+        "task",
+        "tokenizer",
+        "torch_dtype",
+        "video_processor",
+    }
+)
+_OF_MODEL = frozenset(
+    {
+        "base_model_prefix",
+        "can_generate",
+        "config",
+        "config_class",
+        "device",
+        "dtype",
+        "generation_config",
+        "hf_device_map",
+        "input_modalities",
+        "is_loaded_in_4bit",
+        "is_loaded_in_8bit",
+        "is_quantized",
+        "main_input_name",
+        "name_or_path",
+        "output_modalities",
+        "quantization_method",
+        "training",
+    }
+)
+
+
+class _NotGuarded(UnsupportedError, AttributeError):
+    """Both: `hasattr` says no, and who asks is told what to do."""
 
 
 def wrap(guard: GuardLike, pipe: Any, *, sink: Sink | None = None) -> GuardedPipeline:
     """A pipeline with the same interface as `pipe`, every call of which is guarded.
 
-    `pipe` itself is not changed. Raises `UnsupportedError` for tasks other than text generation.
+    `pipe` itself is not changed. Raises `UnsupportedError` for tasks other than text generation, and for a pipeline
+    that is guarded already.
     """
+    if isinstance(pipe, GuardedPipeline):
+        raise UnsupportedError("this pipeline is guarded already; wrap the one that it was made of")
     if getattr(pipe, "task", None) != "text-generation":
         raise UnsupportedError(
             f"pipelines for the task {getattr(pipe, 'task', None)!r} are not supported; use 'text-generation'"
@@ -25,24 +74,29 @@ def wrap(guard: GuardLike, pipe: Any, *, sink: Sink | None = None) -> GuardedPip
     return GuardedPipeline(guard, pipe, sink)
 
 
+def unwrap(pipe: GuardedPipeline) -> Any:
+    """The pipeline that `wrap` was given, unguarded: for adapters, which check it and make it guarded again."""
+    return pipe._pipe
+
+
 class GuardedPipeline:
-    """What `wrap` returns: call it like the pipeline; every other attribute is the pipeline's own.
+    """What `wrap` returns: call it like the pipeline.
 
     Guarantee: that of `generate`, for the text that the pipeline adds to the prompt. Strings, lists, chats,
-    `batch_size`, `return_full_text`, `num_return_sequences`, `streamer`, `stop_sequence` and processors given
-    with a call work as before. `.model` is the unguarded model.
+    datasets, `batch_size`, `return_full_text`, `num_return_sequences`, `streamer`, `stop_sequence` and processors given
+    with a call work as before, and so do `predict` and `transform`. No other method of the pipeline can be reached:
+    `task`, `tokenizer`, `device` and what else describes it are the pipeline's own, `model` is a `GuardedModel`, and the
+    rest (`forward`, `run_single`, ...) raises `UnsupportedError` by name; `hasattr` says that it is not there.
+
+    To change something, change the pipeline that was wrapped.
     """
+
+    __slots__ = ("__weakref__", "_guard", "_pipe", "_sink")
 
     def __init__(self, guard: GuardLike, pipe: Any, sink: Sink | None = None) -> None:
         self._guard = guard
         self._pipe = pipe
         self._sink = sink
-
-    def __getattr__(self, name: str) -> Any:
-        # Copying and unpickling ask for attributes before __init__ has run.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._pipe, name)
 
     def __call__(self, text_inputs: Any, **options: Any) -> Any:
         """As the pipeline's own call. Raises what `generate` raises."""
@@ -55,16 +109,63 @@ class GuardedPipeline:
                 "clean_up_tokenization_spaces: the guard reads text as the tokenizer's own setting says; leave it "
                 "out and set tokenizer.clean_up_tokenization_spaces"
             )
-        skip = options.get("skip_special_tokens", pipe._postprocess_params.get("skip_special_tokens"))
-        # The pipeline does not skip them where it parses the answer into a message.
-        skip = (skip is None or bool(skip)) and getattr(pipe.tokenizer, "response_template", None) is None
         guarded = copy.copy(pipe)
-        guarded.model = _GuardedModel(self._guard, pipe.model, pipe.tokenizer, skip, self._sink)
+        guarded.model = self._model(options.get("skip_special_tokens"))
         return guarded(text_inputs, **options)
 
+    def predict(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name, as the pipeline has it
+        """The same as a call, under scikit-learn's name."""
+        return self(X)
 
-class _GuardedModel:
-    """The pipeline's model, its `generate` guarded."""
+    def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name, as the pipeline has it
+        """The same as a call, under scikit-learn's name."""
+        return self(X)
+
+    @property
+    def model(self) -> GuardedModel:
+        """The pipeline's model: what describes it, and a guarded `generate`."""
+        return self._model(None)
+
+    def under(self, guard: GuardLike) -> GuardedPipeline:
+        """The same pipeline under another guard."""
+        return GuardedPipeline(guard, self._pipe, self._sink)
+
+    def _model(self, skip: bool | None) -> GuardedModel:
+        """The model for a call that skips special tokens in its texts, or not; None: as the pipeline was made."""
+        pipe = self._pipe
+        if skip is None:
+            skip = pipe._postprocess_params.get("skip_special_tokens")
+        # The pipeline does not skip them where it parses the answer into a message.
+        skips = (skip is None or bool(skip)) and getattr(pipe.tokenizer, "response_template", None) is None
+        return GuardedModel(self._guard, pipe.model, pipe.tokenizer, skips, self._sink)
+
+    def __getattr__(self, name: str) -> Any:
+        # Copying and unpickling ask for attributes before __init__ has run.
+        if name.startswith("__") or name in self.__slots__:
+            raise AttributeError(name)
+        return _described(self._pipe, name, _OF_PIPELINE, "pipeline")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__slots__:
+            raise _NotGuarded(f"{name}: set it on the pipeline, then wrap that; this one would not look at it")
+        object.__setattr__(self, name, value)
+
+    def __dir__(self) -> list[str]:
+        own = (name for name in _OF_PIPELINE if hasattr(self._pipe, name))
+        return sorted({*super().__dir__(), *own})
+
+    def __repr__(self) -> str:
+        return f"GuardedPipeline({type(self._pipe).__name__}, guard={self._guard!r})"
+
+
+class GuardedModel:
+    """The model of a guarded pipeline: `config`, `device` and what else describes it, and `generate`, guarded.
+
+    Guarantee: that of `generate`, for ids that are decoded as the pipeline decodes them. Everything else, a call of the
+    model included, raises `UnsupportedError` by name.
+    """
+
+    __slots__ = ("__weakref__", "_guard", "_model", "_sink", "_skip", "_tokenizer")
 
     def __init__(self, guard: GuardLike, model: Any, tokenizer: Any, skip: bool, sink: Sink | None) -> None:
         self._guard = guard
@@ -73,17 +174,45 @@ class _GuardedModel:
         self._skip = skip
         self._sink = sink
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OTHER_WAYS:
-            raise UnsupportedError(f"{name}: not guarded in a pipeline; use guard.generate_batch")
-        return getattr(self._model, name)
-
-    def generate(self, **options: Any) -> Any:
+    def generate(self, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
+        """As `model.generate`: ids, or its output object. Raises what `nco_guard`'s `generate` raises."""
+        given = {"inputs": inputs, "generation_config": generation_config}
         return generate_ids(
             self._guard,
             self._model,
             self._tokenizer,
-            options,
+            {**{name: value for name, value in given.items() if value is not None}, **options},
             skip_special_tokens=self._skip,
             sink=self._sink,
         ).output
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: what the model says without its masks is not guarded."""
+        raise UnsupportedError(
+            "calling the model: its scores are not masked; use generate, or guard.bind(tokenizer).session()"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in self.__slots__:
+            raise AttributeError(name)
+        return _described(self._model, name, _OF_MODEL, "model")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__slots__:
+            raise _NotGuarded(f"{name}: set it on the model itself; this one would not look at it")
+        object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"GuardedModel({type(self._model).__name__}, guard={self._guard!r})"
+
+
+def _described(whole: Any, name: str, allowed: frozenset[str], kind: str) -> Any:
+    if name in allowed:
+        return getattr(whole, name)
+    if not hasattr(whole, name):
+        raise AttributeError(f"the {kind} has no attribute {name!r}")
+    other = "guard.generate_batch" if "batch" in name else f"the guarded {kind} as a whole"
+    raise _NotGuarded(
+        f"{name}: not guarded, so it cannot be reached through a guarded {kind}; use {other}, or, unguarded, the {kind} "
+        "that was wrapped"
+    )
