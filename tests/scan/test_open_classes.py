@@ -19,7 +19,19 @@ from nco_guard.scan.filter import MARGIN
 from nco_guard.verify import verify
 from tests.scan.test_verifier import streamed
 
-OPEN = [r"\D", r"[^,]", r"[^\s]", r"(?s:.)", ".", r"\W", r"\S", r"[^\x00-\x1f]", "[^\u00e9]", r"[^a-z]", "[\0-\x7f]"]
+OPEN = [
+    r"\D",
+    r"[^,]",
+    r"[^\s]",
+    r"(?s:.)",
+    ".",
+    r"\W",
+    r"\S",
+    r"[^\x00-\x1f]",
+    "[^\u00e9]",
+    r"[^a-z]",
+    "[\0-\x7f]",
+]
 ENDS = [r"\d{3}", ";", "@", "END", "x", r"\d", "\0", "é", r"[qz]\d", "$", r"(?!\w)", r"\Z"]
 ALPHABET = "ab1x;@ ,\nEND\0é\u0660😀qz9"
 
@@ -29,7 +41,9 @@ def compiled(regex: str, **settings: object) -> Verifier:
 
 
 @pytest.mark.parametrize("regex", [r"\D{5}\d{3}", r"[^,]{5};", r"[^\s]{6}@", r"(?s).{5}END", ".{4}x"])
-@pytest.mark.parametrize("text", ["", "a", "hello", "abcde123 ab;de; abcdef@ abcdeEND wxyzx", "\0" * 40, "é" * 7])
+@pytest.mark.parametrize(
+    "text", ["", "a", "hello", "abcde123 ab;de; abcdef@ abcdeEND wxyzx", "\0" * 40, "é" * 7]
+)
 def test_open_classes_at_the_front_are_searched(regex: str, text: str) -> None:
     verifier = compiled(regex)
     assert verifier.verify(text) == verify(verifier.compiled, text)
@@ -47,7 +61,7 @@ def test_redacting_and_streaming_search_too() -> None:
 
 def open_pattern(rng: random.Random) -> str:
     """Fixed in length, so that `re`'s matches are the longest ones."""
-    parts = [rng.choice(OPEN) + "{%d}" % rng.randint(1, 30 if rng.random() < 0.2 else 7)]
+    parts = [f"{rng.choice(OPEN)}{{{rng.randint(1, 30 if rng.random() < 0.2 else 7)}}}"]
     if rng.random() < 0.5:
         parts.append(rng.choice(["a", "[^1]", r"\w{2}", "(?:ab|1x)", r"\D"]))
     parts.append(rng.choice(ENDS))

@@ -133,9 +133,10 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         return copied
 
     def _guarded(self) -> GuardedTransformersPipeline:
-        pipe = self.pipeline
-        guarded = isinstance(pipe, GuardedTransformersPipeline)
-        return pipe.under(self.guard) if guarded else self.guard.wrap(pipe)
+        pipe, guard = self.pipeline, as_guard(self.guard)
+        if isinstance(pipe, GuardedTransformersPipeline):
+            return pipe.under(guard)
+        return guard.wrap(pipe)
 
     def _bound(self) -> BoundGuard:
         pipe = unwrap(self._guarded())

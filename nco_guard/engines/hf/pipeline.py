@@ -85,8 +85,8 @@ class GuardedPipeline:
     Guarantee: that of `generate`, for the text that the pipeline adds to the prompt. Strings, lists, chats,
     datasets, `batch_size`, `return_full_text`, `num_return_sequences`, `streamer`, `stop_sequence` and processors given
     with a call work as before, and so do `predict` and `transform`. No other method of the pipeline can be reached:
-    `task`, `tokenizer`, `device` and what else describes it are the pipeline's own, `model` is a `GuardedModel`, and the
-    rest (`forward`, `run_single`, ...) raises `UnsupportedError` by name; `hasattr` says that it is not there.
+    `task`, `tokenizer`, `device` and what else describes it are the pipeline's own, `model` is a `GuardedModel`, and
+    the rest (`forward`, `run_single`, ...) raises `UnsupportedError` by name; `hasattr` says that it is not there.
 
     To change something, change the pipeline that was wrapped.
     """
@@ -113,11 +113,11 @@ class GuardedPipeline:
         guarded.model = self._model(options.get("skip_special_tokens"))
         return guarded(text_inputs, **options)
 
-    def predict(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name, as the pipeline has it
+    def predict(self, X: Any) -> Any:
         """The same as a call, under scikit-learn's name."""
         return self(X)
 
-    def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name, as the pipeline has it
+    def transform(self, X: Any) -> Any:
         """The same as a call, under scikit-learn's name."""
         return self(X)
 
@@ -147,7 +147,9 @@ class GuardedPipeline:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.__slots__:
-            raise _NotGuarded(f"{name}: set it on the pipeline, then wrap that; this one would not look at it")
+            raise _NotGuarded(
+                f"{name}: set it on the pipeline, then wrap that; this one would not look at it"
+            )
         object.__setattr__(self, name, value)
 
     def __dir__(self) -> list[str]:
@@ -213,6 +215,6 @@ def _described(whole: Any, name: str, allowed: frozenset[str], kind: str) -> Any
         raise AttributeError(f"the {kind} has no attribute {name!r}")
     other = "guard.generate_batch" if "batch" in name else f"the guarded {kind} as a whole"
     raise _NotGuarded(
-        f"{name}: not guarded, so it cannot be reached through a guarded {kind}; use {other}, or, unguarded, the {kind} "
-        "that was wrapped"
+        f"{name}: not guarded, so it cannot be reached through a guarded {kind}; use {other}, or, unguarded, the "
+        f"{kind} that was wrapped"
     )
