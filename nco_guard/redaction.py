@@ -308,6 +308,12 @@ class Replacer:
         """A whole text with its findings replaced, whatever was fed before."""
         return _replaced(self._compiled, text, findings, self._replacements)
 
+    def stretches(self, findings: Iterable[Finding]) -> list[tuple[int, int, str]]:
+        """(start, end, what stands there) for each stretch of a whole text that its findings leave nothing of."""
+        return [
+            (start, end, self._replacements[rule]) for start, end, rule in _merged(self._compiled, findings)
+        ]
+
     def feed(self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False) -> str:
         """Read on. `findings`: hard ones that are new; `safe`: those that are yet to come start here or later."""
         self._text += text

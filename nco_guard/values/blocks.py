@@ -1,0 +1,124 @@
+"""The dictionaries that providers and frameworks put into answers: blocks of content, tool calls, log probabilities.
+
+Only their keys are known here, which are the same in all of them, and no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nco_guard.values.roles import Role
+
+__all__ = ["JOINED", "PIECEMEAL", "is_block", "is_piecemeal", "role_of_key"]
+
+#: Names under which a text is repeated token by token: no piece matches, and all of them together are the text.
+PIECEMEAL = frozenset(
+    {
+        "avg_logprobs",
+        "completion_probabilities",
+        "decoder_input_details",
+        "log_probs",
+        "logits",
+        "logprobs",
+        "logprobs_content",
+        "logprobs_result",
+        "output_ids",
+        "output_token_logprobs",
+        "prefill",
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "input_token_logprobs",
+        "token_ids",
+        "token_logprobs",
+        "top_log_probs",
+        "top_logprobs",
+        "top_tokens",
+    }
+)
+#: Fields of blocks that a reader sees as one text if several blocks have them.
+JOINED = frozenset(
+    {
+        "arguments",
+        "args",
+        "cited_text",
+        "code",
+        "content",
+        "delta",
+        "input",
+        "output",
+        "partial_json",
+        "quote",
+        "reasoning",
+        "reasoning_content",
+        "refusal",
+        "summary",
+        "summary_text",
+        "text",
+        "thinking",
+        "transcript",
+    }
+)
+_MESSAGES = frozenset(
+    {"human", "ai", "system", "tool", "chat", "message", "user", "assistant", "constructor"}
+)
+_CALLS = ("tool_call", "tool_use", "function", "custom_tool")
+_PARSED = frozenset({"arguments", "args", "input", "partial_json", "kwargs"})
+# What a provider counts and measures itself.
+_COUNTED = ("_tokens", "_count", "_duration", "_ms", "_seconds")
+_COUNTS = frozenset({"created", "created_at", "index", "seed", "n", "latency", "completed_at"})
+
+
+def is_block(value: Any) -> bool:
+    """Whether a value is a block of content: a dictionary that says of what type it is, and no message."""
+    return (
+        isinstance(value, Mapping) and isinstance(value.get("type"), str) and value["type"] not in _MESSAGES
+    )
+
+
+def is_piecemeal(name: Any) -> bool:
+    """Whether what stands under a name repeats a text token by token; spelled in any of the usual ways."""
+    if not isinstance(name, str):
+        return False
+    plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_").replace("-", "_")
+    return plain in PIECEMEAL or plain.endswith(("logprobs", "log_probs"))
+
+
+def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
+    """How the value under a key is read, where the dictionary itself is read as `role`."""
+    if role is Role.METADATA:
+        if is_piecemeal(key):
+            return Role.DROP
+        if _is_count(key, holder[key]):
+            return Role.KEEP
+    kind = holder.get("type")
+    if isinstance(kind, str):
+        inner = _role_in_block(kind, key)
+        if inner is not None:
+            return inner
+    elif isinstance(holder.get("name"), str) and "arguments" in holder and key in ("name", "arguments"):
+        return Role.NAME if key == "name" else Role.JSON
+    return role if role in (Role.METADATA, Role.JSON) else Role.VALUE
+
+
+def _role_in_block(kind: str, key: Any) -> Role | None:
+    if not isinstance(key, str):
+        return None
+    if key == "type":
+        return None
+    if key == "id" or key.endswith(("_id", "Id")):
+        return Role.IDENTIFIER
+    if is_piecemeal(key):
+        return Role.DROP
+    if any(call in kind for call in _CALLS) and "result" not in kind and "output" not in kind:
+        if key == "name" and not kind.startswith("invalid"):
+            return Role.NAME
+        if key in _PARSED:
+            return Role.JSON
+    return None
+
+
+def _is_count(key: Any, value: Any) -> bool:
+    if not isinstance(key, str) or not isinstance(value, (int, float)):
+        return False
+    return key in _COUNTS or key.endswith(_COUNTED)

@@ -1,0 +1,299 @@
+"""From a value with matches to one without: part by part, then where parts make a match together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nco_guard.errors import RedactionError, ViolationError
+from nco_guard.values.finding import Finder
+from nco_guard.values.identifiers import new_identifier
+from nco_guard.values.jsontext import dumped
+from nco_guard.values.printing import FORMS, segments, wholes
+from nco_guard.values.roles import Role
+from nco_guard.values.shapes import Branch, Leaf, Opaque
+from nco_guard.values.texts import SEPARATORS, texts_of_tree
+from nco_guard.values.trees import Group, Node, Tree, piecemeal
+
+__all__ = ["cleaned", "cleaned_pieces", "placeholder"]
+
+_ROUNDS = 8
+# For policies under which one of them matches there is the next.
+_NUMBERINGS: tuple[Callable[[str, int], str], ...] = (
+    lambda text, number: f"{text} ({number})",
+    lambda text, number: text + "+" * (number - 1),
+    lambda text, number: text + "_" * (number - 1),
+    lambda text, number: text + "." * (number - 1),
+)
+
+
+def cleaned(value: Any, finder: Finder, role: Role = Role.VALUE, tree: Tree | None = None) -> Any:
+    """The value without matches; the same object if there are none. Definition: `texts.texts_of`.
+
+    Errors: `ViolationError` for a tool's name that matches; `RedactionError` where nothing that could be replaced makes
+    the match.
+    """
+    for _ in range(_ROUNDS):
+        tree = tree if tree is not None else Tree(value, role)
+        left = finder.rules(texts_of_tree(tree))
+        if not (left or tree.dropped or tree.opaque):
+            return value
+        new = _Round(tree, finder).parts() if left or tree.opaque else value
+        if new is value and tree.dropped:
+            new = _Round(tree, finder).without_dropped()
+        if new is value and left:
+            new = _Round(tree, finder).together()
+        if new is value:
+            raise RedactionError(left)
+        value, tree = new, None
+    raise RedactionError(left)
+
+
+def placeholder(name: str, finder: Finder) -> str:
+    """What stands for an object that cannot be looked into."""
+    text = f"[{name} withheld]"
+    return finder.instead() if finder.rules([text]) else text
+
+
+def cleaned_pieces(pieces: Sequence[str], finder: Finder) -> list[str]:
+    """Pieces that a reader sees joined, as many as before, without a match however they are joined."""
+    now = list(pieces)
+    for _ in range(_ROUNDS):
+        before = list(now)
+        for separator in SEPARATORS:
+            now = _replaced_across(now, separator, finder)
+        now = [_redacted(piece, finder) for piece in now]
+        if now == before:
+            return now
+    rules = finder.rules([SEPARATORS[0].join(pieces)])
+    return [finder.instead(rules), *([""] * (len(now) - 1))]
+
+
+def _replaced_across(pieces: list[str], separator: str, finder: Finder) -> list[str]:
+    report = finder.report(separator.join(pieces))
+    if report.ok:
+        return pieces
+    new: list[str] = []
+    first = 0
+    spans = finder.replacer.stretches(report.violations)
+    for piece in pieces:
+        last = first + len(piece)
+        shown: list[str] = []
+        place = first
+        for start, end, text in spans:
+            if end <= first or start >= last:
+                continue
+            shown.append(separator.join(pieces)[place : max(place, start)])
+            # A match is shown where it begins, or in the first piece that holds some of it.
+            if start >= first or not _held_before(pieces, separator, start, first):
+                shown.append(text)
+            place = min(end, last)
+        shown.append(piece[place - first :])
+        new.append("".join(shown))
+        first = last + len(separator)
+    return new
+
+
+def _held_before(pieces: Sequence[str], separator: str, start: int, first: int) -> bool:
+    """Whether a piece that ends before `first` holds some of what begins at `start`."""
+    place = 0
+    for piece in pieces:
+        if place >= first:
+            break
+        if max(start, place) < place + len(piece):
+            return True
+        place += len(piece) + len(separator)
+    return False
+
+
+def _redacted(text: str, finder: Finder) -> str:
+    """A text without matches; where no part of it can stay, the replacement."""
+    report = finder.report(text)
+    if report.ok:
+        return text
+    try:
+        return finder.without(text, report)
+    except RedactionError as error:
+        return finder.instead(error.rule_ids)
+
+
+class _Round:
+    """One pass over a value that is taken apart."""
+
+    def __init__(self, tree: Tree, finder: Finder) -> None:
+        self._tree = tree
+        self._finder = finder
+        self._joined: dict[int, str] = {}
+
+    def parts(self) -> Any:
+        """Every part cleaned by itself, after texts that are read together were."""
+        for group in self._tree.groups:
+            self._clean_group(group)
+        for node in self._tree.nodes:
+            self._clean(node)
+        return self._tree.root.new
+
+    def without_dropped(self) -> Any:
+        """The value without what is left out."""
+        for node in self._tree.nodes:
+            if node.role is Role.DROP:
+                self._clean(node)
+            elif isinstance(node.shape, Branch):
+                self._rebuild(node, node.shape)
+        return self._tree.root.new
+
+    def together(self) -> Any:
+        """Matches that several parts make together: what they touch is replaced."""
+        touched: dict[int, str] = {}
+        for node in wholes(self._tree.nodes, self._tree.root):
+            for form in FORMS:
+                touched.update(self._touched(node, form))
+        for node in self._tree.nodes:
+            if id(node) in touched:
+                node.new = self._put(node, touched[id(node)])
+            elif isinstance(node.shape, Branch):
+                if node.shape.extra and (rules := self._finder.rules(node.shape.extra)):
+                    node.new = self._finder.instead(rules)
+                else:
+                    self._rebuild(node, node.shape)
+        return self._tree.root.new
+
+    def _touched(self, whole: Node, form: Any) -> dict[int, str]:
+        """The values that matches in a printed form touch; keys only where no value is touched."""
+        printed = segments(whole, form)
+        report = self._finder.verifier.verify("".join(text for text, _ in printed))
+        values: dict[int, str] = {}
+        for start, end, text in self._finder.replacer.stretches(report.violations):
+            place, hit = 0, []
+            for piece, node in printed:
+                if node is not None and place < end and start < place + len(piece):
+                    hit.append(node)
+                place += len(piece)
+            chosen = [node for node in hit if not node.is_key] or hit
+            values.update((id(node), text) for node in chosen)
+        return values
+
+    # -- one part ----------------------------------------------------------------------------------------------
+
+    def _clean_group(self, group: Group) -> None:
+        pieces = group.pieces
+        new = cleaned_pieces(pieces, self._finder)
+        for node, old, now in zip(group.nodes, pieces, new, strict=True):
+            if now != old:
+                self._joined[id(node)] = now
+
+    def _clean(self, node: Node) -> None:
+        shape = node.shape
+        if node.role is Role.DROP:
+            if not isinstance(node.value, bool) and node.value:
+                node.new = _nothing(node.value)
+        elif isinstance(shape, Opaque):
+            node.new = placeholder(shape.name, self._finder)
+        elif isinstance(shape, Branch):
+            self._rebuild(node, shape)
+        elif isinstance(shape, Leaf):
+            self._clean_leaf(node, shape)
+
+    def _clean_leaf(self, node: Node, shape: Leaf) -> None:
+        if not shape.is_text:
+            if rules := self._finder.rules(shape.texts):
+                node.new = self._put(node, self._whole(node, shape.texts, rules))
+            return
+        old = shape.texts[0]
+        text = self._joined.get(id(node), old)
+        if node.role is Role.JSON and text == old:
+            text = self._parsed(node, text)
+        if report := self._finder.report(text):
+            text = text if report.ok else self._replaced(node, text)
+        if text != old:
+            node.new = self._put(node, text)
+
+    def _replaced(self, node: Node, text: str) -> str:
+        if node.role in (Role.NAME, Role.IDENTIFIER):
+            rules = self._finder.in_order(f.rule_id for f in self._finder.report(text).violations)
+            return self._whole(node, (text,), rules)
+        return _redacted(text, self._finder)
+
+    def _whole(self, node: Node, texts: Sequence[str], rules: tuple[str, ...]) -> str:
+        if node.role is Role.NAME and not node.meta:
+            raise ViolationError(rules, "name of a tool")  # without it there is nothing to call
+        if node.role is Role.IDENTIFIER:
+            return new_identifier(texts[0], lambda text: self._finder.rules([text]))
+        return self._finder.instead(rules)
+
+    def _parsed(self, node: Node, text: str) -> str:
+        """A JSON text with the values in it cleaned."""
+        pieces: list[str] = []
+        place = 0
+        for (start, end), child in zip(node.inner, node.below, strict=True):
+            if child.new is not child.value:
+                pieces += text[place:start], dumped(child.new)
+                place = end
+        return "".join((*pieces, text[place:]))
+
+    def _put(self, node: Node, text: str) -> Any:
+        shape = node.shape
+        put = shape.put if isinstance(shape, Leaf) else None
+        return text if put is None else put(text)
+
+    # -- containers --------------------------------------------------------------------------------------------
+
+    def _rebuild(self, node: Node, shape: Branch) -> None:
+        for child, text in piecemeal(node):
+            if child.new is child.value and (rules := self._finder.rules([text])):
+                child.new = self._finder.instead(rules)
+        knotted = id(node) in self._tree.knots
+        new = [self._beside(node, child) if knotted else child.new for child in node.below]
+        if all(now is child.value for now, child in zip(new, node.below, strict=True)):
+            return
+        if shape.style == "dict":
+            keys = self._told_apart(new[::2], [child.value for child in node.below[::2]])
+            new[::2] = keys
+        elif shape.style == "set":
+            new = self._told_apart(new, [child.value for child in node.below])
+        node.new = shape.rebuild(new)
+
+    def _beside(self, node: Node, child: Node) -> Any:
+        """A part of a container that holds itself: what would lead back to the old one is not kept."""
+        if isinstance(child.shape, Branch) and child.new is child.value and child in self._unfinished(node):
+            return placeholder(type(child.value).__name__, self._finder)
+        return child.new
+
+    def _unfinished(self, node: Node) -> list[Node]:
+        at = {id(known): place for place, known in enumerate(self._tree.nodes)}
+        return [child for child in node.below if at[id(child)] >= at[id(node)]]
+
+    def _told_apart(self, new: list[Any], old: Sequence[Any]) -> list[Any]:
+        """Keys, numbered where they became equal to others; those that nothing was found in stay."""
+        kept = {now for now, before in zip(new, old, strict=True) if now is before}
+        taken = set(kept)
+        found: list[Any] = []
+        for now, before in zip(new, old, strict=True):
+            if now is not before:
+                now = self._free(now, taken)
+                taken.add(now)
+            found.append(now)
+        return found
+
+    def _free(self, key: Any, taken: set[Any]) -> Any:
+        if key not in taken:
+            return key
+        text = str(key)
+        for told_apart in _NUMBERINGS:
+            for number in range(2, 3 + len(taken)):
+                if (other := told_apart(text, number)) not in taken:
+                    if not self._finder.rules([other]):
+                        return other
+                    break  # another number would hardly do better
+        raise RedactionError(self._finder.rules([str(key), f"{key} (2)"]) or self._every_rule())
+
+    def _every_rule(self) -> tuple[str, ...]:
+        return tuple(rule.id for rule in self._finder.compiled.rules)
+
+
+def _nothing(value: Any) -> Any:
+    """What stands for something that is left out of an object."""
+    for kind in (dict, list, tuple, str):
+        if isinstance(value, kind):
+            return kind()
+    return None

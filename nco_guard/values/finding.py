@@ -1,0 +1,105 @@
+"""What a policy says about texts, and what stands where a match was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+from weakref import WeakValueDictionary
+
+from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.errors import RedactionError
+from nco_guard.policy import Policy
+from nco_guard.redaction import Replacement, Replacer
+from nco_guard.scan import Verifier
+from nco_guard.values.readings import readings
+from nco_guard.verify import Finding, Report
+
+__all__ = ["Finder", "compiled_of"]
+
+_verifiers: WeakValueDictionary[int, Verifier] = WeakValueDictionary()
+
+
+def compiled_of(source: Any) -> CompiledPolicy:
+    """A compiled policy, from one, from a policy, or from what has one. Errors: `TypeError`, `PolicyError`."""
+    if isinstance(source, Policy):
+        return compile_policy(source)
+    compiled = getattr(source, "compiled", source)
+    if not isinstance(compiled, CompiledPolicy):
+        raise TypeError(f"a Guard, a Policy or a compiled policy is needed, got {type(source).__name__}")
+    return compiled
+
+
+class Finder:
+    """Finds matches of hard rules in texts as they are written and as they are read, and replaces them.
+
+    Errors when made: `PolicyError` for a replacement that is itself forbidden.
+    """
+
+    def __init__(self, source: Any, replacement: Replacement) -> None:
+        self.compiled = compiled_of(source)
+        kept = getattr(source, "verifier", None)
+        self.verifier = kept if isinstance(kept, Verifier) else _verifier(self.compiled)
+        self.replacement = replacement
+        self.replacer = Replacer(self.compiled, replacement)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {rule.id: index for index, rule in enumerate(self.compiled.rules)}
+
+    def rules(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """The ids of the hard rules that match in any of the texts as they are, in the policy's order."""
+        found = {
+            finding.rule_id
+            for _, findings in self.verifier.find_many(_several(texts))
+            for finding in findings
+            if finding.mode == "hard"
+        }
+        return self.in_order(found)
+
+    def in_order(self, rules: Iterable[str]) -> tuple[str, ...]:
+        """Ids of rules in the policy's order."""
+        return tuple(sorted(set(rules), key=self._order.__getitem__))
+
+    def report(self, text: str) -> Report:
+        """All findings in a text, as it is written and as it is read; spans are those of what is written."""
+        found: dict[Finding, None] = {}
+        read = list(readings(text))
+        for index, findings in self.verifier.find_many([reading.text for reading in read]):
+            for one in findings:
+                start, end = read[index].original(one.start, one.end)
+                found[Finding(one.rule_id, start, end, one.mode)] = None
+        ordered = sorted(found, key=lambda f: (f.start, f.end, f.rule_id))
+        return Report(self.compiled.digest, len(text), tuple(ordered))
+
+    def redacted(self, text: str) -> str:
+        """A text with every match replaced. Errors: `RedactionError` where what is left forms a match."""
+        return self.without(text, self.report(text))
+
+    def without(self, text: str, report: Report) -> str:
+        """The same for a text whose report is known."""
+        if report.ok:
+            return text
+        result = self.replacer.whole(text, report.violations)
+        left = self.report(result)
+        if not left.ok:
+            raise RedactionError(self.in_order(finding.rule_id for finding in left.violations))
+        return result
+
+    def instead(self, rules: Sequence[str] = ()) -> str:
+        """What stands for a whole value that matches."""
+        if isinstance(self.replacement, str):
+            return self.replacement
+        return self.replacement(rules[0] if rules else self.compiled.rules[0].id)
+
+
+def _several(texts: Iterable[str]) -> Sequence[str]:
+    return list(dict.fromkeys(text for text in texts if text))
+
+
+def _verifier(compiled: CompiledPolicy) -> Verifier:
+    """One for a compiled policy, kept as long as somebody uses it."""
+    verifier = _verifiers.get(id(compiled))
+    if verifier is None or verifier.compiled is not compiled:
+        verifier = _verifiers[id(compiled)] = Verifier(compiled)
+    return verifier

@@ -1,0 +1,42 @@
+"""The JSON values in a text that somebody will parse: one, several in a row, or some within other text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["dumped", "json_parts"]
+
+_decoder = json.JSONDecoder()
+
+
+def json_parts(text: str) -> list[tuple[int, int, Any]]:
+    """(start, end, value) of each JSON value that can be parsed: of the whole text, or of the objects and arrays in it.
+
+    What breaks off or is no JSON is not in the list. Cost: linear in the text for what parses; broken beginnings are
+    tried at most eight times.
+    """
+    try:
+        return [(0, len(text), json.loads(text))]
+    except (ValueError, RecursionError):
+        pass
+    found: list[tuple[int, int, Any]] = []
+    place, failures = 0, 0
+    while failures < 8:
+        starts = [at for mark in "{[" if (at := text.find(mark, place)) >= 0]
+        if not starts:
+            break
+        start = min(starts)
+        try:
+            value, end = _decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            failures, place = failures + 1, start + 1
+            continue
+        found.append((start, end, value))
+        place = end
+    return found
+
+
+def dumped(value: Any) -> str:
+    """A value as JSON text."""
+    return json.dumps(value, ensure_ascii=False, default=str)

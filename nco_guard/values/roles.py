@@ -1,0 +1,85 @@
+"""How the fields of types are read: frameworks register theirs, and nothing of them is imported here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+__all__ = ["Fields", "Rebuild", "Role", "fields_of", "register"]
+
+Rebuild = Callable[[Any, Mapping[str, Any]], Any]
+"""(the object, its fields that changed) -> one of the same class with the new fields."""
+
+
+class Role(Enum):
+    """How a field is read."""
+
+    TEXT = "text"  # a text that somebody reads; streamed in pieces
+    BLOCKS = "blocks"  # a text, or a list of texts and blocks that are read together; streamed in pieces
+    VALUE = "value"  # any value
+    JSON = "json"  # text that somebody will parse as JSON, or what was parsed
+    IDENTIFIER = "identifier"  # an id: mapped alike everywhere
+    NAME = "name"  # the name of a tool: refused if it matches
+    METADATA = (
+        "metadata"  # what a provider says about an answer: log probabilities dropped, its own counts kept
+    )
+    DROP = "drop"  # left out
+    KEEP = "keep"  # not looked into: holds no text that is shown
+    MEDIA = "media"  # the same for images, sound, video, files
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """How objects of one type are read.
+
+    roles: of the fields that have one; others are VALUE. rebuild: makes the object anew (None: a copy, not validated).
+    chunk: objects of this type are pieces of one, which `+` joins: their TEXT and BLOCKS fields stream.
+    """
+
+    kind: type
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    rebuild: Rebuild | None = None
+    chunk: bool = False
+
+
+_registered: dict[type, Fields] = {}
+_found: dict[type, Fields | None] = {}
+_lock = threading.Lock()
+
+
+def register(
+    kind: type, fields: Mapping[str, Role], *, rebuild: Rebuild | None = None, chunk: bool = False
+) -> None:
+    """Say how objects of a type, and of types derived from it, are read.
+
+    `fields`: attribute -> role, added to what is registered for the types that it derives from; attributes not named
+    are read as VALUE. `rebuild`, `chunk`: see `Fields`. The last registration of a type counts.
+    """
+    for name, role in fields.items():
+        if not isinstance(role, Role):
+            raise TypeError(f"field {name!r} of {kind.__name__}: a Role is needed, got {type(role).__name__}")
+    with _lock:
+        _registered[kind] = Fields(kind, dict(fields), rebuild, bool(chunk))
+        _found.clear()
+
+
+def fields_of(kind: type) -> Fields | None:
+    """What is registered for a type or those that it derives from, the nearest first; None if nothing is."""
+    try:
+        return _found[kind]
+    except KeyError:
+        pass
+    with _lock:
+        known = [_registered[base] for base in kind.__mro__ if base in _registered]
+        found: Fields | None = None
+        if known:
+            roles: dict[str, Role] = {}
+            for part in reversed(known):
+                roles.update(part.roles)
+            rebuild = next((part.rebuild for part in known if part.rebuild is not None), None)
+            found = Fields(kind, roles, rebuild, any(part.chunk for part in known))
+        _found[kind] = found
+    return found

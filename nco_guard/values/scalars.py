@@ -1,0 +1,102 @@
+"""Values that are no text and no container: what they look like when somebody prints them."""
+
+from __future__ import annotations
+
+import datetime
+import fractions
+import ipaddress
+import pathlib
+import re
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from pydantic import SecretBytes, SecretStr
+
+__all__ = ["decoded", "prints"]
+
+_LONGEST = 64  # digits before the point that a float is written out with
+
+
+def prints(value: Any) -> tuple[str, ...] | None:
+    """The texts that a scalar shows as, by `str`, as JSON and written out; None for what is no scalar."""
+    printer = _PRINTERS.get(type(value))
+    if printer is None:
+        printer = next((found for kind, found in _KINDS if isinstance(value, kind)), None)
+    return None if printer is None else tuple(dict.fromkeys(printer(value)))
+
+
+def decoded(data: bytes) -> str:
+    """Bytes as text: UTF-8, or else one character per byte, as they are printed and logged."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _truth(value: bool) -> list[str]:
+    return ["True", "true"] if value else ["False", "false"]
+
+
+def _whole(value: int) -> list[str]:
+    try:
+        return [int.__repr__(value)]
+    except ValueError:  # too many digits for Python to print, which nobody else can then
+        return [hex(value)]
+
+
+def _real(value: float) -> list[str]:
+    shown = float.__repr__(value)
+    found = [shown]
+    # As other languages print it, and as somebody who rounds does.
+    if "e" in shown or shown.endswith(".0"):
+        found += _written_out(Decimal(shown))
+    return found
+
+
+def _decimal(value: Decimal) -> list[str]:
+    return [str(value), *_written_out(value)]
+
+
+def _written_out(value: Decimal) -> list[str]:
+    if not value.is_finite() or abs(value.adjusted()) > _LONGEST:
+        return []
+    long = format(value, "f")
+    whole = value == value.to_integral_value()
+    return [long, long.partition(".")[0]] if whole else [long]
+
+
+def _date(value: Any) -> list[str]:
+    return [str(value), value.isoformat()]
+
+
+def _enum(value: Enum) -> list[str]:
+    return [str(value), value.name, *(prints(value.value) or (str(value.value),))]
+
+
+def _text(value: Any) -> list[str]:
+    return [str(value)]
+
+
+_PRINTERS: dict[type, Callable[[Any], list[str]]] = {
+    bool: _truth,
+    int: _whole,
+    float: _real,
+    Decimal: _decimal,
+    datetime.date: _date,
+    datetime.datetime: _date,
+    datetime.time: _date,
+    datetime.timedelta: _text,
+    uuid.UUID: _text,
+}
+_KINDS: tuple[tuple[Any, Callable[[Any], list[str]]], ...] = (
+    (Enum, _enum),
+    (int, _whole),
+    (float, _real),
+    (Decimal, _decimal),
+    ((datetime.date, datetime.time), _date),
+    ((datetime.timedelta, datetime.tzinfo, complex, fractions.Fraction, uuid.UUID, pathlib.PurePath), _text),
+    ((ipaddress._IPAddressBase, range, slice, re.Pattern, SecretStr, SecretBytes), _text),
+)

@@ -1,0 +1,303 @@
+"""What a value is made of: a leaf with the texts that it shows, or parts and a way to put it together again.
+
+Nothing here knows a policy. `shape_of` looks one level deep and never calls code that could change the value.
+"""
+
+from __future__ import annotations
+
+import _thread
+import array
+import collections
+import copy
+import dataclasses
+import io
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from nco_guard.values.arrays import array_shape
+from nco_guard.values.blocks import role_of_key
+from nco_guard.values.roles import Fields, Role, fields_of
+from nco_guard.values.scalars import decoded, prints
+
+__all__ = ["Branch", "Leaf", "Opaque", "Part", "Shape", "shape_of"]
+
+_CODE = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.MethodWrapperType,
+    types.GenericAlias,
+)
+# They hold nothing that anybody could read.
+_EMPTY = (type(None), type(...), type(NotImplemented), _thread.LockType, _thread.RLock)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a container. `name`: its place there; `is_key`: it is a key and stands for a place itself."""
+
+    name: Any
+    value: Any
+    role: Role = Role.VALUE
+    is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What is looked at as text. `put`: what stands there if a text takes its place; None: the text itself."""
+
+    texts: tuple[str, ...]
+    put: Callable[[str], Any] | None = None
+    is_text: bool = False  # the text can be replaced in part
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What has parts. `rebuild` takes as many new ones. `extra`: texts that the whole shows beside its parts.
+
+    plain: a reader is shown it as a whole, such as a dictionary that is printed. style: how Python prints it.
+    """
+
+    parts: Sequence[Part]
+    rebuild: Callable[[list[Any]], Any]
+    plain: bool = True
+    style: str = "fields"
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """What cannot be looked into; `name` is its type's."""
+
+    name: str
+
+
+Shape = Leaf | Branch | Opaque | None
+"""None: nothing that a text could stand in."""
+
+
+def shape_of(value: Any, role: Role = Role.VALUE) -> Shape:
+    """What a value is made of, one level deep. Cost: that of its parts' list."""
+    kind = type(value)
+    if kind in _EMPTY or role in (Role.KEEP, Role.MEDIA):
+        return None
+    if kind is str:
+        return Leaf((value,), None, True)
+    registered = fields_of(kind)
+    if registered is not None:
+        return _object(value, registered)
+    if (shown := prints(value)) is not None:
+        return Leaf(shown, _same_text if isinstance(value, str) else None)
+    for handles, make in _SHAPES:
+        if isinstance(value, handles):
+            return make(value, role)
+    return array_shape(value) or _other(value)
+
+
+def _same_text(text: str) -> str:
+    return text
+
+
+# -- texts -----------------------------------------------------------------------------------------------------
+
+
+def _string(value: str, role: Role) -> Shape:
+    def put(text: str) -> Any:
+        try:
+            return type(value)(text)
+        except Exception:
+            return text
+
+    return Leaf((str.__str__(value),), put, True)
+
+
+def _bytes(value: bytes | bytearray | memoryview, role: Role) -> Shape:
+    def put(text: str) -> Any:
+        data = text.encode("utf-8", "surrogatepass")
+        return bytearray(data) if isinstance(value, bytearray) else data
+
+    return Leaf((decoded(bytes(value)),), put, True)
+
+
+def _string_file(value: io.StringIO, role: Role) -> Shape:
+    return Leaf((value.getvalue(),), io.StringIO, True)
+
+
+def _bytes_file(value: io.BytesIO, role: Role) -> Shape:
+    return Leaf((decoded(value.getvalue()),), lambda text: io.BytesIO(text.encode()), True)
+
+
+def _code(value: Any, role: Role) -> Shape:
+    return Leaf((repr(value),))
+
+
+# -- containers ------------------------------------------------------------------------------------------------
+
+
+def _mapping(value: Mapping[Any, Any], role: Role) -> Shape:
+    parts: list[Part] = []
+    for key, part in value.items():
+        parts.append(Part(key, key, Role.VALUE, True))
+        parts.append(Part(key, part, role_of_key(value, key, role)))
+
+    def rebuild(new: list[Any]) -> Any:
+        entries = zip(new[::2], new[1::2], parts[1::2], strict=True)
+        # Entries that are left out go with their keys.
+        pairs = {key: now for key, now, part in entries if part.role is not Role.DROP or now is part.value}
+        if type(value) is dict:
+            return pairs
+        if isinstance(value, types.MappingProxyType):
+            return types.MappingProxyType(pairs)
+        return _refilled(value, pairs)
+
+    return Branch(parts, rebuild, style="dict")
+
+
+def _refilled(value: Any, pairs: dict[Any, Any]) -> Any:
+    """A mapping of the same class, with what else it holds: a default factory, an order."""
+    try:
+        new = copy.copy(value)
+        new.clear()
+        new.update(pairs)
+    except Exception:
+        try:
+            return type(value)(pairs)
+        except Exception:
+            return pairs
+    return new
+
+
+def _items(value: Any, role: Role) -> Shape:
+    kind = type(value)
+    inner = role if role in (Role.METADATA, Role.BLOCKS, Role.JSON) else Role.VALUE
+    parts = [Part(index, part, inner) for index, part in enumerate(value)]
+
+    def rebuild(new: list[Any]) -> Any:
+        if kind in (list, tuple, set, frozenset):
+            return kind(new)
+        if isinstance(value, collections.deque):
+            return _filled(value, lambda: kind(new, value.maxlen), new)
+        if isinstance(value, tuple) and hasattr(kind, "_make"):
+            return kind._make(new)
+        return _filled(value, lambda: kind(new), new)
+
+    style = "tuple" if isinstance(value, tuple) else "list"
+    if isinstance(value, (set, frozenset)):
+        style = "set"
+    if hasattr(kind, "_fields") and isinstance(value, tuple):
+        parts = [Part(name, part) for name, part in zip(kind._fields, value, strict=False)]
+        style = "fields"
+    return Branch(parts, rebuild, style=style)
+
+
+def _filled(value: Any, make: Callable[[], Any], new: list[Any]) -> Any:
+    try:
+        return make()
+    except Exception:
+        return tuple(new) if isinstance(value, tuple) else new
+
+
+def _view(value: Any, role: Role) -> Shape:
+    return _items(list(value), role)
+
+
+# -- objects ---------------------------------------------------------------------------------------------------
+
+
+def _object(value: Any, fields: Fields | None) -> Shape:
+    """An object by its attributes, as they are registered."""
+    own = _attributes(value)
+    roles = {} if fields is None else fields.roles
+    names = [*own, *(name for name in roles if name not in own and hasattr(value, name))]
+    parts = [
+        Part(name, own[name] if name in own else getattr(value, name), roles.get(name, Role.VALUE))
+        for name in names
+    ]
+    rebuild = None if fields is None else fields.rebuild
+
+    def put(new: list[Any]) -> Any:
+        changed = {part.name: now for part, now in zip(parts, new, strict=True) if now is not part.value}
+        return (rebuild or _copied)(value, changed)
+
+    return Branch(parts, put, plain=fields is None)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    if isinstance(value, BaseModel):
+        extra = value.__pydantic_extra__ or {}
+        own = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
+        return {**own, **extra}
+    if dataclasses.is_dataclass(value):
+        named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
+        return {**named, **{k: v for k, v in getattr(value, "__dict__", {}).items() if k not in named}}
+    slots = [
+        name
+        for base in type(value).__mro__
+        for name in _slots_of(base)
+        if name not in ("__dict__", "__weakref__") and hasattr(value, name)
+    ]
+    return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+
+
+def _slots_of(base: type) -> Sequence[str]:
+    slots = base.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _copied(value: Any, changed: Mapping[str, Any]) -> Any:
+    """A copy with other fields, not validated: a field may have to hold a text where it held a number."""
+    if isinstance(value, BaseModel):
+        return value.model_copy(update=dict(changed))
+    new = copy.copy(value)
+    for name, part in changed.items():
+        object.__setattr__(new, name, part)
+    return new
+
+
+def _record(value: Any, role: Role) -> Shape:
+    shape = _object(value, None)
+    assert isinstance(shape, Branch)
+    return dataclasses.replace(shape, extra=_shown(value))
+
+
+def _shown(value: Any) -> tuple[str, ...]:
+    """What an object of another class prints as, where that is its own doing."""
+    found: list[str] = []
+    for show in (str, repr):
+        try:
+            found.append(show(value))
+        except Exception:
+            continue
+    return tuple(dict.fromkeys(found))
+
+
+def _other(value: Any) -> Shape:
+    """Objects of classes that nobody told us about: their attributes, and what they print as."""
+    kind = type(value)
+    if kind is object:
+        return None
+    if isinstance(value, (Iterator, io.IOBase)) or hasattr(value, "__await__"):
+        return Opaque(kind.__name__)
+    speaks = any(name in base.__dict__ for base in kind.__mro__[:-1] for name in ("__str__", "__repr__"))
+    if speaks or hasattr(value, "__dict__") or any(_slots_of(base) for base in kind.__mro__):
+        return _record(value, Role.VALUE)
+    return Opaque(kind.__name__)
+
+
+_SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
+    (str, _string),
+    ((bytes, bytearray, memoryview), _bytes),
+    (BaseModel, _record),
+    ((Mapping, collections.UserDict), _mapping),
+    ((list, tuple, set, frozenset, collections.deque, array.array), _items),
+    ((collections.UserList,), _items),
+    ((collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView), _view),
+    (io.StringIO, _string_file),
+    (io.BytesIO, _bytes_file),
+    (_CODE, _code),
+)

@@ -1,0 +1,58 @@
+"""The definition: every text that may be shown of a value. A value is clean if none of these holds a match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nco_guard.values.printing import FORMS, segments, wholes
+from nco_guard.values.readings import readings
+from nco_guard.values.roles import Role
+from nco_guard.values.shapes import Branch, Leaf
+from nco_guard.values.trees import Group, Node, Tree, piecemeal
+
+__all__ = ["SEPARATORS", "texts_of", "texts_of_tree"]
+
+SEPARATORS = ("", "\n")
+"""What frameworks put between texts that they show as one."""
+
+
+def texts_of(value: Any, role: Role = Role.VALUE) -> Iterator[str]:
+    """Every text that may be shown of a value: of each part, of parts that are read together, and of the whole.
+
+    Texts come as they are written and with their JSON escapes read. Some come several times.
+    """
+    return texts_of_tree(Tree(value, role))
+
+
+def texts_of_tree(tree: Tree, *, meta: bool | None = None) -> Iterator[str]:
+    """The same of a value that is taken apart. `meta`: only what is a provider's metadata, or only the rest."""
+    for node in tree.nodes:
+        if meta is None or node.meta is meta:
+            yield from _texts_of_node(node)
+    for group in tree.groups:
+        if meta is None or group.nodes[0].meta is meta:
+            yield from joined(group)
+    for node in wholes(tree.nodes, tree.root):
+        if meta is None or node.meta is meta:
+            for form in FORMS:
+                yield "".join(text for text, _ in segments(node, form))
+
+
+def _texts_of_node(node: Node) -> Iterator[str]:
+    shape = node.shape
+    if isinstance(shape, Leaf):
+        for text in shape.texts:
+            for reading in readings(text):
+                yield reading.text
+    elif isinstance(shape, Branch):
+        yield from shape.extra
+        for _, text in piecemeal(node):
+            yield text
+
+
+def joined(group: Group) -> Iterator[str]:
+    """What a reader sees of texts that are shown as one."""
+    for separator in SEPARATORS:
+        for reading in readings(separator.join(group.pieces)):
+            yield reading.text

@@ -1,0 +1,220 @@
+"""A value taken apart: every leaf, what stands around it, and the texts that a reader sees joined.
+
+Built and read without recursion, so nesting has no limit, and each object once, so values may hold themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nco_guard.values.blocks import JOINED, is_block, is_piecemeal
+from nco_guard.values.jsontext import json_parts
+from nco_guard.values.roles import Role
+from nco_guard.values.shapes import Branch, Leaf, Opaque, Part, Shape, shape_of
+
+__all__ = ["Group", "Node", "Tree", "piecemeal", "text_in"]
+
+
+class Node:
+    """A part of a value and what it is made of. `new` is what takes its place, at first the value itself."""
+
+    __slots__ = ("below", "inner", "is_key", "meta", "name", "new", "plain", "role", "shape", "value")
+
+    def __init__(self, part: Part, meta: bool) -> None:
+        self.name = part.name
+        self.value = self.new = part.value
+        self.role = part.role
+        self.is_key = part.is_key
+        self.meta = meta or part.role is Role.METADATA
+        self.shape: Shape = None
+        self.below: list[Node] = []
+        self.inner: list[tuple[int, int]] = []  # where the parsed values in `below` stand in a text
+        self.plain = True
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this is text that can be replaced in part."""
+        return isinstance(self.shape, Leaf) and self.shape.is_text
+
+
+class Group:
+    """Leaves that a reader sees as one text."""
+
+    __slots__ = ("nodes", "role")
+
+    def __init__(self, nodes: list[Node], role: Role) -> None:
+        self.nodes = nodes
+        self.role = role
+
+    @property
+    def pieces(self) -> list[str]:
+        """The texts as they are now."""
+        return [text_in(node) for node in self.nodes]
+
+
+class Tree:
+    """All of a value. `nodes` are in an order in which parts come before what they are parts of."""
+
+    def __init__(self, value: Any, role: Role = Role.VALUE) -> None:
+        self.nodes: list[Node] = []
+        self.knots: set[int] = set()  # places at which a container holds itself, as (id of the node above)
+        self._known: dict[tuple[int, Role, bool], Node] = {}
+        self.root = self._build(Part(None, value, role))
+        self.groups = [*_groups(self.root, self.nodes)]
+
+    def _build(self, part: Part) -> Node:
+        root = self._made(part, False)
+        open_nodes: set[int] = set()
+        stack: list[tuple[Node, Iterator[Part]]] = [(root, self._parts(root))]
+        open_nodes.add(id(root))
+        while stack:
+            node, parts = stack[-1]
+            following = next(parts, None)
+            if following is None:
+                stack.pop()
+                open_nodes.discard(id(node))
+                node.plain = _is_plain(node)
+                self.nodes.append(node)
+                continue
+            key = (id(following.value), following.role, node.meta)
+            child = self._known.get(key)
+            if child is None:
+                child = self._made(following, node.meta)
+                node.below.append(child)
+                if isinstance(child.shape, Branch) or child.role is Role.JSON:
+                    self._known[key] = child
+                    open_nodes.add(id(child))
+                    stack.append((child, self._parts(child)))
+                else:
+                    self.nodes.append(child)
+                continue
+            if id(child) in open_nodes:
+                self.knots.add(id(node))
+            node.below.append(child)
+        return root
+
+    def _made(self, part: Part, meta: bool) -> Node:
+        node = Node(part, meta)
+        node.shape = None if part.role is Role.DROP else shape_of(part.value, part.role)
+        return node
+
+    def _parts(self, node: Node) -> Iterator[Part]:
+        shape = node.shape
+        if isinstance(shape, Branch):
+            return iter(shape.parts)
+        if node.role is Role.JSON and isinstance(shape, Leaf) and shape.is_text:
+            found = json_parts(shape.texts[0])
+            node.inner = [(start, end) for start, end, _ in found]
+            return iter([Part(index, value) for index, (_, _, value) in enumerate(found)])
+        return iter(())
+
+    @property
+    def dropped(self) -> list[Node]:
+        """What is left out, where there is anything."""
+        return [
+            node
+            for node in self.nodes
+            if node.role is Role.DROP and not isinstance(node.value, bool) and node.value
+        ]
+
+    @property
+    def opaque(self) -> list[Node]:
+        """What cannot be looked into."""
+        return [node for node in self.nodes if isinstance(node.shape, Opaque)]
+
+
+def text_in(node: Node) -> str:
+    """The text of a leaf as it is now."""
+    if node.new is not node.value and isinstance(node.new, str):
+        return node.new
+    shape = node.shape
+    return shape.texts[0] if isinstance(shape, Leaf) else ""
+
+
+def _is_plain(node: Node) -> bool:
+    shape = node.shape
+    if isinstance(shape, Branch):
+        return shape.plain and all(child.plain for child in node.below)
+    return not isinstance(shape, Opaque)
+
+
+# -- what is read together -------------------------------------------------------------------------------------
+
+
+def _groups(root: Node, nodes: list[Node]) -> Iterator[Group]:
+    inside: set[int] = set()
+    for node in reversed(nodes):
+        within = id(node) in inside
+        if not within and not _is_block_list(node):
+            continue
+        inside.update(id(child) for child in node.below)
+        if within:
+            continue
+        found: dict[tuple[Any, ...], list[Node]] = {}
+        for child in node.below:
+            kind = _kind(child)
+            for path, leaf in _leaves(child):
+                place = leaf.value if leaf.role is Role.JSON else None
+                index = child.value.get("index") if place is not None and is_block(child.value) else None
+                try:
+                    hash(index)
+                except TypeError:
+                    index = None
+                found.setdefault((kind, path or ("text",), index), []).append(leaf)
+        yield from (Group(leaves, node.role) for leaves in found.values() if len(leaves) > 1)
+
+
+def _is_block_list(node: Node) -> bool:
+    shape = node.shape
+    if not isinstance(shape, Branch) or shape.style not in ("list", "tuple") or not node.below:
+        return False
+    if node.role is Role.BLOCKS:
+        return True
+    blocks = [is_block(child.value) for child in node.below]
+    return any(blocks) and all(
+        is_a or isinstance(child.value, str) for is_a, child in zip(blocks, node.below, strict=True)
+    )
+
+
+def _kind(child: Node) -> str:
+    kind = child.value.get("type") if is_block(child.value) else type(child.value).__name__
+    kind = str(kind).lower()
+    return next((part for part in ("reason", "think", "summary") if part in kind), "")
+
+
+def _leaves(block: Node) -> Iterator[tuple[tuple[str, ...], Node]]:
+    """The texts in a block that are read together with those of others, each with the names on the way to it."""
+    stack: list[tuple[tuple[str, ...], Node]] = [((), block)]
+    while stack:
+        path, node = stack.pop()
+        if node.is_text:
+            if not node.is_key and (not path or path[-1] in JOINED):
+                yield path, node
+            continue
+        if node.role in (Role.JSON, Role.DROP, Role.KEEP, Role.MEDIA) or not isinstance(node.shape, Branch):
+            continue
+        for child in reversed(node.below):
+            named = isinstance(child.name, str) and node.shape.style in ("dict", "fields")
+            if not child.is_key and len(path) < 8:
+                stack.append(((*path, child.name) if named else path, child))
+
+
+def piecemeal(node: Node) -> Iterator[tuple[Node, str]]:
+    """Entries of a dictionary that repeat a text token by token, and what they say together."""
+    if isinstance(node.shape, Branch) and node.shape.style == "dict":
+        for child in node.below:
+            if not child.is_key and is_piecemeal(child.name) and child.role is not Role.DROP:
+                yield child, "".join(_strings(child))
+
+
+def _strings(node: Node) -> Iterator[str]:
+    stack, seen = [node], {id(node)}
+    while stack:
+        now = stack.pop()
+        if now.is_text and not now.is_key:
+            yield text_in(now)
+        for child in reversed(now.below):
+            if id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)

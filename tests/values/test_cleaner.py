@@ -1,0 +1,452 @@
+"""`Cleaner`: every kind of value, by examples. Random ones are in `test_properties`."""
+
+from __future__ import annotations
+
+import array
+import collections
+import dataclasses
+import datetime
+import fractions
+import io
+import ipaddress
+import json
+import pathlib
+import types
+import uuid
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard.errors import PolicyError, RedactionError, UnsupportedError, ViolationError
+from nco_guard.values import Cleaner, Role, register, texts_of
+
+POLICY = Policy(
+    name="values",
+    rules=(
+        StringRule(id="word", strings=("canary",)),
+        RegexRule(id="mail", regex=r"[a-z]+@[a-z]+\.com"),
+        RegexRule(id="card", regex=r"(?<!\d)4\d{15}(?!\d)"),
+        RegexRule(id="day", regex="2031-02-03"),
+        RegexRule(id="ssn", regex=r"ssn.{0,10}\d{4}"),
+    ),
+)
+GUARD = Guard(POLICY)
+CARD = 4111111111111111
+OUT = "[redacted]"
+
+
+class Model(BaseModel):
+    number: int = 1
+    text: str = "fine"
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    text: str
+    other: int = 1
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    text: str
+
+
+Named = collections.namedtuple("Named", "first second")
+
+
+class Kind(Enum):
+    BIRD = "canary"
+    FISH = "cod"
+
+
+class Addable(dict):  # type: ignore[type-arg]
+    def __add__(self, other: Any) -> Addable:
+        return Addable({**self, **other})
+
+
+class Plain:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Plain and other.text == self.text
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Talking:
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "a canary speaks"
+
+
+def cleaner(**options: Any) -> Cleaner:
+    return Cleaner(GUARD, **options)
+
+
+CHANGED: list[tuple[Any, Any]] = [
+    ("a canary!", f"a {OUT}!"),
+    (b"a canary!", b"a [redacted]!"),
+    (bytearray(b"canary"), bytearray(b"[redacted]")),
+    (b"\xff\xfe canary", "ÿþ [redacted]".encode()),
+    (CARD, OUT),
+    (float(CARD), OUT),
+    (Decimal("4.111111111111111e15"), OUT),
+    (datetime.date(2031, 2, 3), OUT),
+    (datetime.datetime(2031, 2, 3, 4, 5), OUT),
+    (Kind.BIRD, OUT),
+    (pathlib.PurePosixPath("/home/canary/x"), OUT),
+    ({"canary": 1}, {OUT: 1}),
+    ({CARD: 1}, {OUT: 1}),
+    ({("canary", 1): 1}, {(OUT, 1): 1}),
+    ({"a@b.com": 1, "c@d.com": 2, OUT: 3}, {f"{OUT} (2)": 1, f"{OUT} (3)": 2, OUT: 3}),
+    ({"k": [1, {"x": "canary"}]}, {"k": [1, {"x": OUT}]}),
+    ((1, "canary"), (1, OUT)),
+    (Named("canary", 2), Named(OUT, 2)),
+    ({"canary", "b"}, {OUT, "b"}),
+    (frozenset(["a@b.com", "c@d.com"]), frozenset([OUT, f"{OUT} (2)"])),
+    (collections.deque(["canary"], 4), collections.deque([OUT], 4)),
+    (Model(number=CARD), Model.model_construct(number=OUT, text="fine")),
+    (Loose(a="canary"), Loose(a=OUT)),
+    (Data("canary"), Data(OUT)),
+    (Slotted("canary"), Slotted(OUT)),
+    (Plain("canary"), Plain(OUT)),
+    (Addable(a="canary"), Addable(a=OUT)),
+    (collections.OrderedDict(a="canary"), collections.OrderedDict(a=OUT)),
+    (types.MappingProxyType({"a": "canary"}), types.MappingProxyType({"a": OUT})),
+    (types.SimpleNamespace(a="canary"), types.SimpleNamespace(a=OUT)),
+    (fractions.Fraction(CARD, 7), OUT),
+    (Talking(), OUT),
+    (np.float64(CARD), OUT),
+    (np.str_("canary"), np.str_(OUT)),
+    (np.datetime64("2031-02-03"), OUT),
+]
+
+
+@pytest.mark.parametrize(("value", "clean"), CHANGED, ids=lambda value: type(value).__name__)
+def test_what_matches_is_replaced_and_the_class_kept(value: Any, clean: Any) -> None:
+    assert cleaner().rules(value)
+    found = cleaner().value(value)
+    assert found == clean
+    assert type(found) is type(clean)
+    assert not cleaner().rules(found)
+    with pytest.raises(ViolationError):
+        cleaner(action="raise").value(value)
+    assert cleaner(action="report").value(value) is value
+
+
+SAME: list[Any] = [
+    None,
+    True,
+    7,
+    7.5,
+    float("nan"),
+    float("inf"),
+    10**5000,
+    1e300,
+    "fine",
+    b"fine",
+    b"\xff",
+    "",
+    [],
+    {},
+    (),
+    set(),
+    Decimal("NaN"),
+    uuid.UUID(int=3),
+    datetime.timedelta(3),
+    range(3),
+    ...,
+    NotImplemented,
+    Kind.FISH,
+    Model(),
+    Data("x"),
+    Slotted("x"),
+    Plain("x"),
+    {"a": [1, (2, {3})]},
+    collections.Counter("ab"),
+    collections.deque("ab"),
+    collections.ChainMap({"a": 1}),
+    array.array("i", [1]),
+    ipaddress.ip_address("::1"),
+    complex(1, 2),
+    json.loads,
+    lambda: 1,
+    json,
+    Model,
+    object(),
+    np.arange(4),
+    np.array([["a", "b"]]),
+    np.zeros(2, [("a", "i4"), ("b", "U3")]),
+    np.array(["2020-01-01"], "datetime64[D]"),
+    io.StringIO("x"),
+    slice(1, 2),
+    [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+    "C:\\users\\new",
+]
+
+
+@pytest.mark.parametrize("value", SAME, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("action", ["redact", "raise", "report"])
+def test_what_holds_nothing_is_the_same_object(value: Any, action: Any) -> None:
+    assert cleaner(action=action).value(value) is value
+    assert cleaner(action=action).metadata(value) is value
+
+
+def test_arrays_become_arrays_of_objects() -> None:
+    found = cleaner().value(np.array([[CARD, 2], [3, 4]]))
+    assert found.shape == (2, 2)
+    assert found.dtype == object
+    assert found.tolist() == [[OUT, 2], [3, 4]]
+    words = cleaner().value(np.array(["canary", "b"]))
+    assert words.tolist() == [OUT, "b"]
+    assert words.dtype.kind == "U"
+
+
+def test_tables() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(
+        {"canary": [1, 2], "b": [CARD, 3], "c": ["x", "a canary"]}, index=["r", "canary"]
+    )
+    found = cleaner().value(table)
+    assert list(found.columns) == [OUT, "b", "c"]
+    assert list(found.index) == ["r", OUT]
+    assert found["b"].tolist() == [OUT, 3]
+    assert found["c"].tolist() == ["x", f"a {OUT}"]
+    assert table["b"].tolist() == [CARD, 3]
+    clean = pandas.DataFrame({"a": [1.5, None], "t": pandas.to_datetime(["2020-01-01", None])})
+    assert cleaner().value(clean) is clean
+    series = pandas.Series(["canary", "b"], name="n")
+    assert cleaner().value(series).tolist() == [OUT, "b"]
+    assert cleaner().value(pandas.Timestamp("2031-02-03")) == OUT
+    assert cleaner().value(pandas.NaT) is pandas.NaT
+
+
+def test_text_that_is_read_joined() -> None:
+    blocks = [
+        {"type": "text", "text": "write to john"},
+        {"type": "image", "url": "u"},
+        {"type": "text", "text": "@doe.com", "index": 3},
+        "soon",
+    ]
+    assert cleaner().value(blocks) == [
+        {"type": "text", "text": f"write to {OUT}"},
+        {"type": "image", "url": "u"},
+        {"type": "text", "text": "", "index": 3},
+        "soon",
+    ]
+    thoughts = [{"type": "thinking", "thinking": "cana"}, {"type": "thinking", "thinking": "ry"}]
+    assert cleaner().value(thoughts)[0]["thinking"] == OUT
+    summaries = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": part}]} for part in ("can", "ary!")
+    ]
+    assert [block["summary"][0]["text"] for block in cleaner().value(summaries)] == [OUT, "!"]
+    cited = [{"type": "text", "text": "", "citations": [{"cited_text": "can"}, {"cited_text": "ary"}]}]
+    assert not cleaner().rules(cleaner().value(cited))
+    assert "".join(part["cited_text"] for part in cleaner().value(cited)[0]["citations"]) == OUT
+    assert cleaner().texts(["can", "ary", ""]) == [OUT, "", ""]
+    # Rows of a table are not read joined, and neither are messages.
+    rows = [{"word": "can"}, {"word": "ary"}]
+    assert cleaner().value(rows) is rows
+
+
+def test_what_several_values_make_together_is_replaced() -> None:
+    assert cleaner().value({"ssn": 1234}) == {"ssn": OUT}
+    assert cleaner().value({"ssn": "no 1234", "b": 5678}) == {"ssn": OUT, "b": 5678}
+    assert cleaner().value(["ssn", 1234]) == [OUT, OUT]
+    assert cleaner().rules({"ssn": 1234}) == ("ssn",)
+
+
+def test_json_in_strings() -> None:
+    assert cleaner().json_text('{"a": "john\\u0040doe.com"}') == f'{{"a": "{OUT}"}}'
+    assert cleaner().json_text('{"a": 4.111111111111111e15}') == f'{{"a": "{OUT}"}}'
+    assert cleaner().json_text('{"a": "x"}\n{"a": "\\u0063anary"}') == f'{{"a": "x"}}\n{{"a": "{OUT}"}}'
+    assert cleaner().json_text('{"a": "\\u0063anar\\u0079') == f'{{"a": "{OUT}'
+    twice = json.dumps(json.dumps({"a": "john\\u0040doe.com"}))
+    assert not cleaner().rules(cleaner().json_text(twice))
+    assert cleaner().text("Action Input: \\u0063anary") == f"Action Input: {OUT}"
+    fine = '{"a":   "caf\\u00e9"}'
+    assert cleaner().json_text(fine) == fine
+    pair = Cleaner(Policy(name="bird", rules=(StringRule(id="bird", strings=("\U0001f426",)),)))
+    assert pair.json_text('"\\ud83d\\udc26"') == f'"{OUT}"'
+
+
+def test_tool_calls_as_providers_write_them() -> None:
+    call = {"type": "tool_call", "name": "f", "args": {"q": "canary"}, "id": "canary-7"}
+    first, second = cleaner().value(
+        [call, {"type": "tool_result", "tool_use_id": "canary-7", "content": "canary"}]
+    )
+    assert first["args"] == {"q": OUT}
+    assert first["id"] == second["tool_use_id"] == cleaner().identifier("canary-7")
+    assert second["content"] == OUT
+    function = {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "f", "arguments": '{"q": "\\u0063anary"}'},
+    }
+    assert (
+        cleaner().value({"tool_calls": [function]})["tool_calls"][0]["function"]["arguments"]
+        == f'{{"q": "{OUT}"}}'
+    )
+    with pytest.raises(ViolationError):
+        cleaner().value([{**call, "name": "canary"}])
+    with pytest.raises(ViolationError):
+        cleaner().name("canary")
+    assert cleaner().name("fine") == "fine"
+
+
+def test_identifiers_are_the_same_everywhere() -> None:
+    new = cleaner().identifier("id canary")
+    assert new == Cleaner(POLICY).identifier("id canary") != cleaner().identifier("canary id")
+    assert cleaner().identifier("fine") == "fine"
+    assert not cleaner().rules(new)
+    picky = Cleaner(
+        Policy(name="id", rules=(StringRule(id="id", strings=("id-", "canary")),)), replacement="x"
+    )
+    assert not picky.rules(picky.identifier("canary"))
+
+
+def test_metadata_is_redacted_whatever_the_action() -> None:
+    given = {
+        "finish_reason": "canary",
+        "logprobs": {"content": [{"token": "can"}]},
+        "choices": [{"topLogprobs": [1], "text": "fine", "tokens": 3}],
+        "logprobs_result": None,
+        "usage": {"prompt_tokens": CARD},
+        "created": CARD,
+        "other": CARD,
+    }
+    expected = {
+        "finish_reason": OUT,
+        "choices": [{"text": "fine", "tokens": 3}],
+        "logprobs_result": None,
+        "usage": {"prompt_tokens": CARD},
+        "created": CARD,
+        "other": OUT,
+    }
+    for action in ("redact", "raise"):
+        assert Cleaner(GUARD, action).metadata(given) == expected  # type: ignore[arg-type]
+
+
+def test_a_text_in_pieces_under_another_name() -> None:
+    assert cleaner().value({"logprobs": [{"token": "can"}, {"token": "ary"}], "a": 1}) == {
+        "logprobs": OUT,
+        "a": 1,
+    }
+
+
+def test_values_that_hold_themselves_and_deep_ones() -> None:
+    clean: list[Any] = [1]
+    clean.append(clean)
+    assert cleaner().value(clean) is clean
+    dirty: dict[str, Any] = {"a": "canary"}
+    dirty["self"] = dirty
+    assert not cleaner().rules(cleaner().value(dirty))
+    deep: Any = ["canary"]
+    for _ in range(20_000):
+        deep = [deep]
+    found = cleaner().value(deep)
+    for _ in range(20_000):
+        found = found[0]
+    assert found == [OUT]
+    wide: Any = ["canary"]
+    for _ in range(40):
+        wide = [wide, wide]  # 2**40 ways to the same word
+    assert cleaner().value({"a": wide, "b": 1})["a"] is not wide
+
+
+def test_what_cannot_be_looked_into() -> None:
+    assert cleaner().value([iter([1])]) == ["[list_iterator withheld]"]
+    with pytest.raises(UnsupportedError, match="list_iterator"):
+        cleaner(action="raise").value([iter([1])])
+
+
+def test_registered_types() -> None:
+    class Card:
+        def __init__(self, **fields: Any) -> None:
+            self.__dict__.update(fields)
+
+    class Special(Card):
+        pass
+
+    register(
+        Card,
+        {
+            "id": Role.IDENTIFIER,
+            "tool": Role.NAME,
+            "info": Role.METADATA,
+            "raw": Role.DROP,
+            "model": Role.KEEP,
+            "body": Role.BLOCKS,
+            "args": Role.JSON,
+        },
+    )
+    made = Special(
+        id="canary", tool="t", info={"logprobs": [1]}, raw={"x": 1}, model="canary", body=["can", "ary"],
+        args='{"a": "\\u0063anary"}', free=CARD,
+    )  # fmt: skip
+    found = cleaner().value(made)
+    assert type(found) is Special
+    assert found.id == cleaner().identifier("canary")
+    assert (found.info, found.raw, found.model, found.body) == ({}, {}, "canary", [OUT, ""])
+    assert (found.args, found.free) == (f'{{"a": "{OUT}"}}', OUT)
+    assert made.id == "canary"
+    with pytest.raises(ViolationError):
+        cleaner().value(Card(tool="canary"))
+    with pytest.raises(TypeError, match="field 'id'"):
+        register(Card, {"id": "identifier"})  # type: ignore[dict-item]
+
+
+def test_errors() -> None:
+    fine = ValueError("fine")
+    assert cleaner().error(fine, RuntimeError) is fine
+    for broken in (
+        ValueError("canary"),
+        KeyError({"a": ["canary"]}),
+        ExceptionGroup("fine", [ValueError("canary")]),
+    ):
+        found = cleaner().error(broken, RuntimeError)
+        assert type(found) is RuntimeError
+        assert not cleaner().rules([str(found), repr(found)])
+        assert isinstance(cleaner(action="raise").error(broken, RuntimeError), ViolationError)
+    held = ValueError("fine")
+    held.body = {"failed_generation": "a canary"}  # type: ignore[attr-defined]
+    assert type(cleaner().error(held, RuntimeError)) is RuntimeError
+    noted = ValueError("fine")
+    noted.add_note("canary")
+    assert type(cleaner().error(noted, RuntimeError)) is RuntimeError
+    led = ValueError("fine")
+    led.__cause__ = KeyError("canary")
+    assert cleaner().error(led, RuntimeError) is led
+    assert led.__cause__ is None
+
+
+def test_bad_settings() -> None:
+    with pytest.raises(ValueError, match="action 'drop'"):
+        cleaner(action="drop")
+    with pytest.raises(TypeError, match="a Guard, a Policy"):
+        Cleaner("policy.yaml")
+    with pytest.raises(PolicyError, match="replacement"):
+        cleaner(replacement="canary")
+
+
+def test_a_match_of_what_stands_around_values_is_refused() -> None:
+    brackets = Cleaner(Policy(name="b", rules=(StringRule(id="brackets", strings=("[[",)),)), replacement="x")
+    with pytest.raises(RedactionError):
+        brackets.value([[1, 2], 3])
+
+
+def test_the_definition_names_every_text() -> None:
+    found = set(texts_of({"a": [1.0, b"x"], "b": "\\u0041"}))
+    assert {"a", "1.0", "1", "x", "b", "\\u0041", "A"} <= found
+    assert any("1.0" in text and "x" in text for text in found)
