@@ -74,9 +74,11 @@ class Guard:
         return cls(Policy.from_file(path), audit=audit, cache=cache)
 
     @classmethod
-    def from_presets(cls, *names: str, audit: Sink | None = None, cache: Cache = None) -> Guard:
-        """A guard from presets with their default options, e.g. `Guard.from_presets("pii", "ldnoobw")`."""
-        return cls(Policy.from_presets(*names), audit=audit, cache=cache)
+    def from_presets(
+        cls, *names: str, audit: Sink | None = None, cache: Cache = None, **options: Any
+    ) -> Guard:
+        """A guard from presets, e.g. `Guard.from_presets("pii", "ldnoobw")`; `options` as of `Policy.from_presets`."""
+        return cls(Policy.from_presets(*names, **options), audit=audit, cache=cache)
 
     @property
     def policy(self) -> Policy:

@@ -473,12 +473,22 @@ class Policy(_Model):
         return files.read_policy(path)
 
     @classmethod
-    def from_presets(cls, *names: str, name: str | None = None, description: str = "") -> Policy:
-        """The rules of some presets with their default options, under `name` (their names joined by `+`)."""
+    def from_presets(
+        cls, *names: str, name: str | None = None, description: str = "", **options: Any
+    ) -> Policy:
+        r"""The rules of some presets, under `name` (their names joined by `+`).
+
+        options: those that every preset has, for all their rules: `json_escapes=True` (`\u0040` is an @ then, as it is
+        for whoever parses the output as JSON), `monitor=True`, `penalty=4`, ... For what only one preset has
+        (`valid_only`), and for some of its rules, see `presets.load`. Raises `PresetError`, which names what there is,
+        and `PolicyError` for a value that a rule would refuse.
+
+        Example: `Policy.from_presets("pii", "secrets", json_escapes=True)`.
+        """
         return cls(
             name=name if name is not None else "+".join(map(str, names)),
             description=description,
-            rules=_read_rules([{"preset": preset} for preset in names]),
+            rules=_read_rules([{"preset": preset, **options} for preset in names]),
         )
 
     @classmethod

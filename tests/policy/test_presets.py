@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nco_guard import Guard, verify
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
 from nco_guard.policy.presets import Pattern, ldnoobw
@@ -162,6 +163,27 @@ def test_penalty_monitor_and_context_go_to_every_rule() -> None:
     assert {rule.mode for rule in presets.load("pii", monitor=True)} == {"monitor"}
     assert {rule.context for rule in presets.load("ldnoobw", context="prompt")} == {"prompt"}
     assert {rule.penalty for rule in presets.load("pii", penalty="inf")} == {math.inf}
+
+
+def test_all_presets_take_the_fields_that_say_how_text_is_folded() -> None:
+    escaped = r"maria\u0040example.com"
+    assert verify(Policy.from_presets("pii"), escaped).ok
+    policy = Policy.from_presets("pii", "ldnoobw", "secrets", json_escapes=True)
+    assert [hit.rule_id for hit in verify(policy, escaped).violations] == ["pii.email"]
+    assert Guard.from_presets("pii", json_escapes=True).policy == Policy.from_presets(
+        "pii", json_escapes=True
+    )
+    assert {rule.json_escapes for rule in policy.rules} == {True}
+    wide = Policy.from_presets("pii", normalize="nfkc", confusables="letters", ignore=["zero-width"])
+    assert not verify(wide, "ma\u200bria\uff20example.com").ok
+    assert (
+        Policy.from_yaml("name: x\nrules: [{preset: pii, json_escapes: true}]").rules
+        == policy.rules[: len(presets.load("pii"))]
+    )
+    with pytest.raises(PolicyError, match="json_escapes"):
+        Policy.from_presets("pii", json_escapes="yes")
+    with pytest.raises(PresetError, match="whole_word"):
+        Policy.from_presets("pii", whole_word=True)
 
 
 @pytest.mark.parametrize(

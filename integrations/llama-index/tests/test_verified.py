@@ -365,7 +365,7 @@ def test_bad_usage_is_refused_at_construction(policy: Policy, tmp_path: Path) ->
         VerifiedLLM(llm, policy=policy, action="shout")  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="replacement itself"):
         VerifiedLLM(llm, policy=policy, replacement="a@example.com")
-    with pytest.raises(TypeError, match="Policy or a Guard"):
+    with pytest.raises(UnsupportedError, match="Policy or a Guard"):
         VerifiedLLM(llm, policy="pii")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="calls no functions"):
         VerifiedLLM(MockLLM(), policy=policy).chat_with_tools([], user_msg="x")

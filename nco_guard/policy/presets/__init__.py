@@ -10,8 +10,9 @@ rules at once, so a policy's digest depends on the rules and not on where they c
         languages: [en, de]
         penalty: 4
 
-Options of all presets: `only` and `except` (lists of short names: `email` for `pii.email`), `penalty`,
-`monitor` and `context` (as on a rule). `ldnoobw` also has `languages` and `substring`, `pii` has `valid_only`.
+Options of all presets: `only` and `except` (lists of short names: `email` for `pii.email`), and `penalty`, `monitor`,
+`context`, `normalize`, `ignore`, `confusables` and `json_escapes` (as on a rule; `case` and `whole_word` are each
+pattern's own). `ldnoobw` also has `languages` and `substring`, `pii` has `valid_only`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy._errors import suggestion
-from nco_guard.policy.models import Rule
+from nco_guard.policy.models import Rule, StringRule
 from nco_guard.policy.presets import ldnoobw, pii, pii_paper, secrets
 from nco_guard.policy.presets.table import Examples, Pattern
 
@@ -40,13 +41,11 @@ __all__ = [
 
 _TABLES = {"pii": pii, "pii_paper": pii_paper, "secrets": secrets}
 _NAMES = ("ldnoobw", "pii", "pii_paper", "secrets")
-_OVERRIDES = ("penalty", "monitor", "context")
+_OVERRIDES = ("penalty", "monitor", "context", "normalize", "ignore", "confusables", "json_escapes")
 _SHARED = {
     "only": "keep only the rules with these short names",
     "except": "leave out the rules with these short names",
-    "penalty": "as on a rule, for all rules of the preset",
-    "monitor": "as on a rule, for all rules of the preset",
-    "context": "as on a rule, for all rules of the preset",
+    **dict.fromkeys(_OVERRIDES, "as on a rule, for all rules of the preset"),
 }
 _OWN = {
     "ldnoobw": {
@@ -172,6 +171,7 @@ def describe(name: str) -> PresetInfo:
 def entry_schemas() -> dict[str, Any]:
     """A JSON Schema for the entry of each preset in a policy file, by the name of its definition."""
     schemas: dict[str, Any] = {}
+    fields = StringRule.model_json_schema()["properties"]
     for name in _NAMES:
         info = describe(name)
         short = {"type": "array", "items": {"enum": [rule.removeprefix(f"{name}.") for rule in info.rules]}}
@@ -180,7 +180,10 @@ def entry_schemas() -> dict[str, Any]:
             "except": short,
             "penalty": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]},
             "monitor": {"type": "boolean"},
-            "context": {"enum": ["output", "prompt"]},
+            **{
+                field: fields[field]
+                for field in ("context", "normalize", "ignore", "confusables", "json_escapes")
+            },
             "substring": {"type": "boolean"},
             "valid_only": {"type": "boolean"},
             "languages": {

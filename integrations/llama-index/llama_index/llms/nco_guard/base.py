@@ -25,9 +25,18 @@ from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_ca
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
+from llama_index.llms.nco_guard.kinds import settled
 from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
 from llama_index.llms.nco_guard.models import Guards, context_window_of, guard_of, load
-from llama_index.llms.nco_guard.options import check_generation_options, forced_tool, stop_strings
+from llama_index.llms.nco_guard.options import (
+    check_generation_options,
+    check_ids,
+    check_marks,
+    forced_tool,
+    offered,
+    options_of,
+    stop_strings,
+)
 from llama_index.llms.nco_guard.responses import Request
 
 from nco_guard import BoundGuard, Guard, Policy
@@ -119,9 +128,12 @@ class NCOGuardLLM(FunctionCallingLLM):
         if unknown := sorted(set(options) - set(LLM.model_fields)):
             raise UnsupportedError(f"{', '.join(unknown)}: not an option of NCOGuardLLM; leave it out")
         model, tokenizer = load(model, tokenizer, model_kwargs, tokenizer_kwargs)
-        generate = dict(generate_kwargs or {})
-        named = generate.pop("max_new_tokens", None)
-        check_generation_options(model, generate)
+        generate = options_of(generate_kwargs)
+        longest = max_new_tokens if max_new_tokens is not None else generate.get("max_new_tokens")
+        check_generation_options(model, {**generate, "max_new_tokens": longest})
+        check_marks(tool_call_marks)
+        check_ids("stopping_ids", stopping_ids)
+        generate.pop("max_new_tokens", None)
         templated = getattr(tokenizer, "chat_template", None) is not None
         if is_chat_model and not templated and options.get("messages_to_prompt") is None:
             raise UnsupportedError(
@@ -130,10 +142,7 @@ class NCOGuardLLM(FunctionCallingLLM):
         super().__init__(
             model_name=model_name or str(getattr(model, "name_or_path", "") or type(model).__name__),
             context_window=context_window_of(model, context_window),
-            max_new_tokens=max_new_tokens
-            or named
-            or getattr(model.generation_config, "max_new_tokens", None)
-            or 256,
+            max_new_tokens=longest or getattr(model.generation_config, "max_new_tokens", None) or 256,
             is_chat_model=templated if is_chat_model is None else is_chat_model,
             generate_kwargs=generate,
             policy_name=guard.policy.name,
@@ -373,7 +382,7 @@ class NCOGuardLLM(FunctionCallingLLM):
         self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], streams: bool = False
     ) -> Request:
         options = dict(kwargs)
-        tools: list[dict[str, Any]] = list(options.pop("tools", None) or [])
+        tools = offered(options.pop("tools", None))
         choice = options.pop("tool_choice", None)
         names = [str(tool.get("function", tool).get("name")) for tool in tools]
         required, name = forced_tool(choice, bool(options.pop("tool_required", False)), names)
@@ -414,6 +423,13 @@ class NCOGuardLLM(FunctionCallingLLM):
         guard = self._guards.of(options.pop("policy", None))
         stop = stop_strings(options.pop("stop", None))
         check_generation_options(self._model, options)
+        options = settled(options)
+        # Those of a GenerationConfig end the text as well, and are no part of it either.
+        stop += stop_strings(
+            Settings(self._model, options).get("stop_strings"), "generation_config.stop_strings"
+        )
+        if not isinstance(prompt, str):
+            raise UnsupportedError(f"prompt: text is needed, got {type(prompt).__name__}")
         if streams and Settings(self._model, options).beams > 1:
             raise UnsupportedError(
                 "num_beams: beam search has no text to show before it ends; call without streaming"

@@ -15,7 +15,7 @@ from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
 from nco_guard.errors import TokenizerError, UnsupportedError
 
-__all__ = ["Guards", "context_window_of", "guard_of", "load"]
+__all__ = ["Guards", "context_window_of", "guard_of", "load", "not_a_policy"]
 
 _KEPT_GUARDS = 16
 
@@ -29,13 +29,13 @@ class Guards:
         self._lock = threading.Lock()
 
     def of(self, policy: Policy | Guard | None) -> Guard:
-        """The guard for a policy; None: the LLM's own. Raises `TypeError` for anything else."""
+        """The guard for a policy; None: the LLM's own. Raises `UnsupportedError` for anything else."""
         if policy is None:
             return self._guard
         if isinstance(policy, Guard):
             return policy
         if not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy or a Guard, got {type(policy).__name__}")
+            raise not_a_policy(policy)
         if policy.digest == self._guard.policy.digest:
             return self._guard
         with self._lock:
@@ -53,11 +53,16 @@ def guard_of(policy: Policy | Guard, audit: Sink | None) -> Guard:
             raise UnsupportedError("audit: a Guard brings its own; give it Guard(policy, audit=...)")
         return policy
     if not isinstance(policy, Policy):
-        raise TypeError(
-            f"policy must be a Policy or a Guard, got {type(policy).__name__}; see Policy.from_file and "
-            f"Policy.from_presets"
-        )
+        raise not_a_policy(policy)
     return Guard(policy, audit=audit)
+
+
+def not_a_policy(given: object) -> UnsupportedError:
+    """The error that says what to give as `policy=`."""
+    return UnsupportedError(
+        f"policy: a Policy or a Guard is needed, got {type(given).__name__}; see Policy.from_file and "
+        f"Policy.from_presets"
+    )
 
 
 def load(
@@ -105,6 +110,8 @@ def _refuse(model: Any) -> None:
 
 def context_window_of(model: Any, wanted: int | None) -> int:
     """Tokens of a prompt and its reply. Raises `UnsupportedError` for more than the model has positions."""
+    if wanted is not None and (type(wanted) is not int or wanted < 1):
+        raise UnsupportedError("context_window: a whole number of tokens from 1 on is needed")
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if positions is None:
         return wanted or 4096

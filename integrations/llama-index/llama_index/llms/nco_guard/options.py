@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_index.llms.nco_guard.kinds import check_kinds
 from transformers import GenerationConfig
 
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["check_generation_options", "forced_tool", "stop_strings"]
+__all__ = [
+    "check_generation_options",
+    "check_ids",
+    "check_marks",
+    "forced_tool",
+    "offered",
+    "options_of",
+    "stop_strings",
+]
 
 _OBJECTS = frozenset(
     {
@@ -22,6 +31,7 @@ _OBJECTS = frozenset(
     }
 )
 _KNOWN = _OBJECTS | {name for name in vars(GenerationConfig()) if not name.startswith("_")} - {
+    "is_assistant",
     "max_length",
     "stop_strings",
     "transformers_version",
@@ -30,6 +40,7 @@ _HINTS = {
     "max_length": "use max_new_tokens",
     "max_tokens": "use max_new_tokens",
     "guard": "use policy=",
+    "is_assistant": "the model that is guarded writes itself; its helper is assistant_model",
     "stop_strings": "use stop=",
     "streamer": "use stream_complete or stream_chat",
     "skip_special_tokens": "the guard's text is always the one without special tokens",
@@ -39,30 +50,82 @@ _HINTS = {
 
 
 def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedError` for what `model.generate` does not know or the guarantee would not survive."""
+    """Raise `UnsupportedError`, by name, for an option or value that `model.generate` does not know, or under which the
+    guarantee would not hold. None is no value.
+    """
     for name in options:
         if name not in _KNOWN:
             raise UnsupportedError(
                 f"{name}: not an option of this LLM, and nothing is ignored; {_HINTS.get(name, 'leave it out')}"
             )
+    check_kinds(options)
+    config = options.get("generation_config")
+    if config is not None:
+        check_kinds({name: getattr(config, name, None) for name in _KNOWN - _OBJECTS}, "generation_config.")
+        if config.max_length is not None:
+            raise UnsupportedError(
+                "generation_config: its max_length would be ignored; set max_new_tokens instead"
+            )
+        if config.is_assistant:
+            raise UnsupportedError(f"generation_config.is_assistant: {_HINTS['is_assistant']}")
     settings = Settings(model, options)
     if (settings.get("num_return_sequences") or 1) > 1:
         raise UnsupportedError(
             "num_return_sequences: a reply is one text; use nco_guard.Guard.generate for several"
         )
-    if getattr(options.get("generation_config"), "max_length", None) is not None:
-        raise UnsupportedError(
-            "generation_config: its max_length would be ignored; set max_new_tokens instead"
-        )
+    if settings.get("do_sample") and settings.get("temperature") == 0:
+        raise UnsupportedError("temperature: 0 is no sampling; leave do_sample out")
     settings.refuse_unsupported()
 
 
-def stop_strings(value: str | Sequence[str] | None) -> tuple[str, ...]:
+def options_of(given: Any) -> dict[str, Any]:
+    """`generate_kwargs` as a dictionary of its own. Raises `UnsupportedError` for anything but names and values."""
+    if given is not None and not isinstance(given, Mapping):
+        raise UnsupportedError(f"generate_kwargs: a dictionary is needed, got {type(given).__name__}")
+    return dict(given or {})
+
+
+def check_ids(name: str, ids: Any) -> None:
+    """Raise `UnsupportedError` for anything but token ids."""
+    if not isinstance(ids, list | tuple | set | frozenset) or not all(type(one) is int for one in ids):
+        raise UnsupportedError(f"{name}: a list of token ids is needed")
+
+
+def check_marks(marks: Any) -> None:
+    """Raise `UnsupportedError` for marks of tool calls that are neither None nor two strings, none of them empty."""
+    if marks is None:
+        return
+    if (
+        not isinstance(marks, list | tuple)
+        or len(marks) != 2
+        or not all(isinstance(m, str) and m for m in marks)
+    ):
+        raise UnsupportedError("tool_call_marks: two strings are needed, none of them empty, or None")
+
+
+def stop_strings(value: Any, name: str = "stop") -> tuple[str, ...]:
     """`stop=` as a tuple. Raises `UnsupportedError` for anything but a string or strings, none of them empty."""
-    stops = (value,) if isinstance(value, str) else tuple(value or ())
-    if not all(isinstance(stop, str) and stop for stop in stops):
-        raise UnsupportedError("stop: give a string or strings, none of them empty")
-    return stops
+    stops = (value,) if isinstance(value, str) else () if value is None else value
+    if not isinstance(stops, list | tuple | set | frozenset) or not all(
+        isinstance(stop, str) and stop for stop in stops
+    ):
+        raise UnsupportedError(f"{name}: give a string or strings, none of them empty")
+    return tuple(stops)
+
+
+def offered(tools: Any) -> list[dict[str, Any]]:
+    """`tools=` as a list. Raises `UnsupportedError` for anything but descriptions of tools with a name."""
+    if tools is None:
+        return []
+    if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise UnsupportedError(
+            "tools: give a list of descriptions, as tool.metadata.to_openai_tool() makes them"
+        )
+    for tool in tools:
+        function = tool.get("function", tool)
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise UnsupportedError("tools: each needs a function with a name")
+    return [dict(tool) for tool in tools]
 
 
 def forced_tool(

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from llama_index.core.bridge.pydantic import BaseModel
+from llama_index.llms.nco_guard.models import not_a_policy
 
 from nco_guard import Guard, Policy
 from nco_guard.compiler import CompiledPolicy, compile_policy
@@ -17,11 +18,11 @@ __all__ = ["compiled_policy", "redacted", "rules_in", "texts_in"]
 
 
 def compiled_policy(policy: Policy | Guard) -> CompiledPolicy:
-    """A policy, compiled once. Raises `TypeError` for anything but a `Policy` or a `Guard`."""
+    """A policy, compiled once. Raises `UnsupportedError` for anything but a `Policy` or a `Guard`."""
     if isinstance(policy, Guard):
         return policy.compiled
     if not isinstance(policy, Policy):
-        raise TypeError(f"policy must be a Policy or a Guard, got {type(policy).__name__}")
+        raise not_a_policy(policy)
     return compile_policy(policy)
 
 
