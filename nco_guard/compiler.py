@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -40,12 +41,13 @@ from nco_guard.automata.groups import StringGroup, StringKind, StringList, regro
 from nco_guard.automata.inclusion import begins_with, escaping_text
 from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.automata.search import Searcher
+from nco_guard.copies import Shared
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.policy.models import canonical_json
 from nco_guard.store import Store, digest, made_by
 
-__all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "compile_policy", "crowds"]
+__all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "arrived", "compile_policy", "crowds"]
 
 UTF8_RULE = "utf-8"
 
@@ -295,17 +297,21 @@ class CompiledRule:
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledPolicy:
+class CompiledPolicy(Shared):
     """A policy whose every rule is known to be enforceable.
 
     Immutable. `revised`, `with_rules` and `without` give the compiled form of a changed policy and compile only what
-    is new in it; compiled rules and groups of strings that stay are the same objects.
+    is new in it; compiled rules and groups of strings that stay are the same objects. Pickled it is its policy, which
+    is compiled again where it is unpickled; copies within the process are itself.
     """
 
     policy: Policy
     rules: tuple[CompiledRule, ...]
     groups: tuple[StringGroup, ...]
     store: Store | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrived, (self.policy, self.store)
 
     @property
     def digest(self) -> str:
@@ -559,3 +565,13 @@ def compile_policy(policy: Policy, *, store: Store | None = None) -> CompiledPol
     """
     rules = tuple(CompiledRule(rule, store) for rule in policy.rules)
     return CompiledPolicy(policy, rules, regrouped(_lists(rules), ()), store)
+
+
+def arrived(policy: Policy, store: Store | None) -> CompiledPolicy:
+    """`compile_policy` for a policy that another process sent. The last ones are kept: it may come with every task."""
+    return _arrived(policy, None if store is None else (str(store.folder), store.limit))
+
+
+@lru_cache(4)
+def _arrived(policy: Policy, store: tuple[str, int] | None) -> CompiledPolicy:
+    return compile_policy(policy, store=None if store is None else Store(store[0], limit=store[1]))

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nco_guard.audit import DecodeView, History, PolicyLog, RunRecorder, Sink
-from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
+from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
 from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
@@ -27,10 +28,20 @@ if TYPE_CHECKING:
 __all__ = ["Guard"]
 
 _Key = tuple[Any, ...]
+_MADE_AGAIN = {
+    "_compiled",
+    "_log",
+    "_verifier",
+    "_bound",
+    "_relatives",
+    "_lock",
+    "_audit",
+    "_correlation_key",
+}
 Cache = bool | str | os.PathLike[str] | None
 
 
-class Guard:
+class Guard(Shared):
     """A policy that can be enforced.
 
     Building one compiles and checks every rule; a policy that cannot be enforced exactly is refused here, before any
@@ -42,6 +53,10 @@ class Guard:
     `cache`: where what is worked out is kept on disk for the next process: True for the platform's cache folder, a path
     for another, False for nowhere. None, the default: what the environment variable `NCO_GUARD_CACHE` says (`1` or a
     path), else nowhere. Results are the same with and without.
+
+    Copies within the process are the guard itself. To another process it travels as its policy and the folder of its
+    cache, and is compiled again there; its history does not come along. With an audit sink or a `correlation_key` it
+    cannot be pickled (`UnsupportedError`): neither leaves its process.
 
     Errors: `PolicyError` and its kin, naming rule and field.
     """
@@ -57,14 +72,33 @@ class Guard:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         self._store = Store.chosen(cache)
-        self._compiled = compile_policy(policy, store=self._store)
         self._audit, self._correlation_key = audit, correlation_key
-        self._log = PolicyLog(policy, audit, History(), correlation_key)
+        self._begin(compile_policy(policy, store=self._store))
+
+    def _begin(self, compiled: CompiledPolicy) -> None:
+        self._compiled = compiled
+        self._log = PolicyLog(compiled.policy, self._audit, History(), self._correlation_key)
         self._verifier: Verifier | None = None
         self._bound: dict[_Key, BoundGuard] = {}
         # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
         self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        for name, value in (("audit", self._audit), ("correlation_key", self._correlation_key)):
+            if value is not None:
+                raise UnsupportedError(
+                    f"{name}: a guard that has one cannot be pickled, since sinks and keys stay in their process; send "
+                    f"guard.policy, and make Guard(policy, {name}=...) there"
+                )
+        own = {name: value for name, value in vars(self).items() if name not in _MADE_AGAIN}
+        return {**own, "policy": self.policy, "_store": self._store}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        policy = state.pop("policy")
+        self.__dict__.update(state)
+        self._audit = self._correlation_key = None
+        self._begin(arrived(policy, self._store))
 
     @classmethod
     def from_file(

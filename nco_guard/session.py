@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from nco_guard.analysis import Explanation, TokenExplanation
 from nco_guard.analysis.explain import Explainer
 from nco_guard.compiler import CompiledPolicy
+from nco_guard.copies import Shared
 from nco_guard.errors import (
     ForbiddenTokenError,
     GenerationError,
@@ -54,7 +55,7 @@ def _save_at_exit() -> None:
         bound._tables.save(_GROWTH)
 
 
-class BoundGuard:
+class BoundGuard(Shared):
     """A policy bound to a vocabulary: masks and transitions, found as they are needed.
 
     Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
@@ -63,6 +64,9 @@ class BoundGuard:
 
     `store`: where what was worked out is kept for other processes: now, when `save` is called, and when the interpreter
     ends if much has been found since; never within a step.
+
+    Pickled it is its policy, vocabulary and settings, and is bound again where it is unpickled; copies within the
+    process are itself.
     """
 
     def __init__(
@@ -96,6 +100,10 @@ class BoundGuard:
         if store is not None:
             self._tables.save()
             _to_save_at_exit.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        bind = partial(BoundGuard, memory_limit=self._memory_limit, store=self._store)
+        return bind, (self._compiled, self.vocabulary)
 
     def __repr__(self) -> str:
         return f"BoundGuard(policy={self.policy.name!r}, vocabulary={self.vocabulary!r})"
@@ -269,7 +277,8 @@ class Session:
     """One sequence under a guard.
 
     The guarantee holds for whoever only advances by tokens that `mask()` allows and ends only where `may_end`.
-    `fork` copies, `rollback` goes back; both cost O(tokens) at most.
+    `fork` copies, `rollback` goes back; both cost O(tokens) at most. Pickled it is its guard, context and
+    tokens, which are read again where it is unpickled.
     """
 
     def __init__(self, bound: BoundGuard, context: bytes = b"") -> None:
@@ -278,6 +287,15 @@ class Session:
         self._tables = bound.tables
         self._ids: list[int] = []
         self._states: list[int] = [self._tables.start_after(context)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _replayed, (self._bound, self._context, tuple(self._ids))
+
+    def __copy__(self) -> Session:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        return self.fork()
 
     @property
     def _state(self) -> int:
@@ -430,3 +448,10 @@ class Session:
         _ = self._state
         if n:
             del self._ids[-n:], self._states[-n:]
+
+
+def _replayed(bound: BoundGuard, context: bytes, ids: tuple[int, ...]) -> Session:
+    session = Session(bound, context)
+    for token in ids:
+        session.advance(token)
+    return session

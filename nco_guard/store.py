@@ -24,7 +24,7 @@ import tempfile
 import time
 import unicodedata
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -100,6 +100,9 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), limit=self.limit), (str(self.folder),)
 
     @classmethod
     def chosen(cls, wanted: bool | str | os.PathLike[str] | Store | None) -> Store | None:

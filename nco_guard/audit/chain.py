@@ -30,6 +30,7 @@ from uuid import UUID, uuid4
 
 from nco_guard.audit.events import SCHEMA_VERSION, Event, canonical_line, event_schema, time_text
 from nco_guard.audit.signing import Signer
+from nco_guard.copies import Staying
 
 __all__ = ["GENESIS", "Chain", "canonical_line", "log_schema", "seal_hash", "signed_bytes", "utc_text"]
 
@@ -107,7 +108,7 @@ def log_schema() -> dict[str, Any]:
     return schema
 
 
-class Chain:
+class Chain(Staying):
     """One writer's chain: seals records; not thread-safe.
 
     A seal counts only once it is `commit`ted, that is once the line is written: what could not be written is

@@ -32,6 +32,7 @@ else:
 from nco_guard.audit.chain import Chain
 from nco_guard.audit.events import AnyEvent, Event, parse_event
 from nco_guard.audit.signing import Signer
+from nco_guard.copies import Staying
 from nco_guard.errors import AuditError
 
 __all__ = ["CHAIN_RECORDS", "EventLog", "JsonLinesSink", "log_files", "read_events"]
@@ -41,7 +42,7 @@ _BLOCK = 1 << 16
 _sinks: weakref.WeakSet[JsonLinesSink] = weakref.WeakSet()
 
 
-class JsonLinesSink:
+class JsonLinesSink(Staying):
     """Appends one line of canonical JSON per event to a file; threads and processes may share the file.
 
     Creates missing folders; a new file is readable by its owner only. A line that cannot be written whole is

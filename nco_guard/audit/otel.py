@@ -25,6 +25,7 @@ from nco_guard.audit.events import (
     RunStarted,
     Verification,
 )
+from nco_guard.copies import Staying
 from nco_guard.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _FINDING: Final = "gen_ai.security.finding"
 _OPEN_SPANS = 1024
 
 
-class OpenTelemetrySink:
+class OpenTelemetrySink(Staying):
     """One span for each run, from its start to its end, with the run's events on it.
 
     The span is a child of the one that is current when the run starts. Findings and dead ends are

@@ -12,12 +12,13 @@ from nco_guard.audit.events import DecodeView
 from nco_guard.audit.history import History
 from nco_guard.audit.recorder import RunRecorder
 from nco_guard.audit.sinks import Sink, fan_out, tolerant
+from nco_guard.copies import Staying
 from nco_guard.policy import Policy
 
 __all__ = ["PolicyLog"]
 
 
-class PolicyLog:
+class PolicyLog(Staying):
     """The record of one guard. Thread-safe.
 
     sink: None if only the history is kept; then single steps are not recorded. correlation_key: see

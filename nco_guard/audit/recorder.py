@@ -32,6 +32,7 @@ from nco_guard.audit.events import (
     value_hmac,
 )
 from nco_guard.audit.sinks import Sink
+from nco_guard.copies import Staying
 from nco_guard.errors import AuditError
 
 __all__ = ["RunRecorder", "correlated"]
@@ -56,7 +57,7 @@ def correlated(*, request_id: str | None = None, parent_id: str | None = None) -
         _ids.reset(token)
 
 
-class RunRecorder:
+class RunRecorder(Staying):
     """Records one run; events reach the sink one at a time, in the order of their numbers, from any thread.
 
     A sink that raises makes the recording method raise `AuditError` with the sink's error as its cause. With

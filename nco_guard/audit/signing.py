@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class SignatureVerifier(Protocol):
         """Whether this is a signature over the message by the key that is trusted."""
 
 
-class HmacSigner:
+class HmacSigner(Staying):
     """HMAC-SHA256 with a secret of at least 32 bytes; signs and verifies."""
 
     def __init__(self, key: bytes) -> None:
@@ -104,7 +105,7 @@ class Ed25519Verifier:
         )
 
 
-class Ed25519Signer:
+class Ed25519Signer(Staying):
     """An Ed25519 private key: signs; `verifier` is the half that others need. Needs the extra `audit`."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from nco_guard.audit.events import DeadEnd, Event, RunFinished, Verification
+from nco_guard.copies import Staying
 
 __all__ = ["LoggingSink", "MemorySink", "Sink", "fan_out", "tolerant"]
 
@@ -20,7 +21,7 @@ Sink = Callable[[Event], None]
 """Any callable that takes one event; it raises where it cannot record it."""
 
 
-class MemorySink:
+class MemorySink(Staying):
     """Keeps events in memory, in the order of arrival; for tests and for reading a run right after it."""
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class MemorySink:
             return tuple(self._events)
 
 
-class LoggingSink:
+class LoggingSink(Staying):
     """Hands each event to `logging` as its line of JSON.
 
     Dead ends, failed verifications and runs that ended by an error are warnings; everything else has `level`.

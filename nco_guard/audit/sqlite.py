@@ -27,6 +27,7 @@ from nco_guard.audit.events import (
     parse_event,
     time_text,
 )
+from nco_guard.copies import Staying
 from nco_guard.errors import AuditError
 
 __all__ = ["SqliteSink", "is_database", "stored_lines"]
@@ -49,7 +50,7 @@ _COUNTED: Final = {
 }
 
 
-class SqliteSink:
+class SqliteSink(Staying):
     """Writes events to an SQLite file and answers questions about them.
 
     An event is in the file when the call returns, and stays there if the process is killed; with `fsync=True`

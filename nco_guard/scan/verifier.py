@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from nco_guard.automata import ProductMachine
 from nco_guard.automata.folding import FoldSpec
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
 from nco_guard.compiler import crowds as crowds_of
+from nco_guard.copies import Shared
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import Policy
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
@@ -38,7 +40,7 @@ _PIECE = 1 << 20
 """A stream is searched when so many characters have come."""
 
 
-class Verifier:
+class Verifier(Shared):
     """Searches texts for what a policy forbids; compiled once, for any number of texts.
 
     Guarantee: the findings are those of `verify`, for every rule: same rules, same spans, same order.
@@ -48,7 +50,7 @@ class Verifier:
     character, and some microseconds per place at which a match could be. Memory: some bytes per character of a text.
 
     Safe to call from several threads, which take turns within a rule. Errors: those of `compile_policy`;
-    `StateLimitError` where a rule's automaton outgrows its limit on a text.
+    `StateLimitError` where a rule's automaton outgrows its limit on a text. Pickled it is its policy.
     """
 
     def __init__(self, policy: Policy | CompiledPolicy) -> None:
@@ -57,6 +59,9 @@ class Verifier:
         crowded = {rule for crowd in crowds for rule in crowd}
         self._crowds = [_Crowd(crowd) for crowd in crowds]
         self._others = _lanes(RuleScanner.of(rule) for rule in self.compiled.rules if rule not in crowded)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.compiled,)
 
     @property
     def _lanes(self) -> list[_Lane]:

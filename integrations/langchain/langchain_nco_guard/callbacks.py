@@ -18,6 +18,7 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_nco_guard._guards import GuardSource, as_guard
 from nco_guard import Report
 from nco_guard.audit import RunRecorder, Sink
+from nco_guard.copies import Staying
 from nco_guard.redaction import violated_rules
 
 __all__ = ["NCOGuardAuditHandler"]
@@ -29,7 +30,7 @@ class _Run:
     started: float = field(default_factory=time.perf_counter)
 
 
-class NCOGuardAuditHandler(BaseCallbackHandler):
+class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
     """Writes `nco_guard.audit` events for every run of a chat model, an LLM or a tool: `config={"callbacks":
     [handler]}`.
 

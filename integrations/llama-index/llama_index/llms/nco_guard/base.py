@@ -24,6 +24,7 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
+from llama_index.llms.nco_guard.copies import Travelling
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.kinds import settled
 from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
@@ -53,7 +54,7 @@ __all__ = ["NCOGuardLLM"]
 _DEFAULT_MARKS = ("<tool_call>", "</tool_call>")
 
 
-class NCOGuardLLM(FunctionCallingLLM):
+class NCOGuardLLM(Travelling, FunctionCallingLLM):
     """A local transformers model that keeps a policy, as an LLM for query engines, chat engines, agents and workflows.
 
     Guarantee: no text of a reply matches a hard rule of the policy: not a completion, not a message, not one chunk of a
@@ -211,11 +212,6 @@ class NCOGuardLLM(FunctionCallingLLM):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         # The model and the guard are shared by design; options and fields are the copy's own.
         return self.model_copy(update={"generate_kwargs": copy.copy(self.generate_kwargs)})
-
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "NCOGuardLLM cannot be pickled: build it anew from model and policy where it is needed"
-        )
 
     @classmethod
     def class_name(cls) -> str:

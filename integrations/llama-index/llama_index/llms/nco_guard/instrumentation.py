@@ -25,6 +25,7 @@ from llama_index_instrumentation.events.span import SpanDropEvent
 from nco_guard import Guard, Policy
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
+from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, GenerationError
 from nco_guard.verify import verify
 
@@ -34,7 +35,7 @@ _log = logging.getLogger("nco_guard.audit")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
-class NCOGuardAuditHandler(BaseEventHandler):
+class NCOGuardAuditHandler(Staying, BaseEventHandler):
     """Records every call of every LLM: that it began, what the verifier found in its text, and how it ended.
 
         get_dispatcher().add_event_handler(NCOGuardAuditHandler(policy, JsonLinesSink("audit.jsonl")))

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
+from nco_guard.copies import Shared
 from nco_guard.errors import TokenizerError, UnsupportedError
 
 __all__ = ["Guards", "context_window_of", "guard_of", "load", "not_a_policy"]
@@ -20,13 +21,16 @@ __all__ = ["Guards", "context_window_of", "guard_of", "load", "not_a_policy"]
 _KEPT_GUARDS = 16
 
 
-class Guards:
+class Guards(Shared):
     """The guard of an LLM, and those of policies given with calls, the last few of them kept."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._others: OrderedDict[str, Guard] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Guards, (self._guard,)
 
     def of(self, policy: Policy | Guard | None) -> Guard:
         """The guard for a policy; None: the LLM's own. Raises `UnsupportedError` for anything else."""

@@ -15,6 +15,7 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     RelatedNodeType,
 )
+from llama_index.llms.nco_guard.copies import Travelling
 from llama_index.llms.nco_guard.values import compiled_policy, redacted, rules_in
 
 from nco_guard import Guard, Policy
@@ -38,7 +39,7 @@ _UNSEARCHABLE = (
 )
 
 
-class NCOGuardPostprocessor(BaseNodePostprocessor):
+class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     """Searches retrieved nodes for what a policy forbids, and redacts, drops or refuses them.
 
     Guarantee: in what it returns, no hard rule matches in any node's text, in its metadata (those of its source and
@@ -85,6 +86,14 @@ class NCOGuardPostprocessor(BaseNodePostprocessor):
         }
         super().__init__(**fields)
         self._policy, self._replacement, self._audit = compiled, replacement, audit
+
+    def __getstate__(self) -> dict[Any, Any]:
+        if self._audit is not None:
+            raise UnsupportedError(
+                "audit: a postprocessor that has a sink cannot be pickled, since sinks stay in their process; make it "
+                "anew there"
+            )
+        return super().__getstate__()
 
     @classmethod
     def class_name(cls) -> str:

@@ -24,6 +24,7 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection
 from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.llms.nco_guard.cleaning import ChatFilter, CompletionFilter, ResponseCleaner
+from llama_index.llms.nco_guard.copies import Travelling
 from llama_index.llms.nco_guard.models import Guards, guard_of
 
 from nco_guard import Guard, Policy
@@ -46,7 +47,7 @@ _TAKEN_OVER = (
 )
 
 
-class VerifiedLLM(FunctionCallingLLM):
+class VerifiedLLM(Travelling, FunctionCallingLLM):
     """An LLM whose answers are verified after it wrote them: for hosted models, which cannot be guarded.
 
     Guarantee: no match of a hard rule in any response: not in a completion or message, not at any moment of a stream,
