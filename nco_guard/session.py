@@ -141,8 +141,8 @@ class BoundGuard(Shared):
         return 2 * tables.base_nbytes > self._memory_limit
 
     def _fresh(self, like: JointTables | None = None, store: Store | None = None) -> JointTables:
-        if like is not None and self._large(like):
-            like = None  # what could be shared is most of it: begin anew, automata included
+        if like is not None and (like.worn or self._large(like)):
+            like = None  # what could be shared is most of it, or can go no further: begin anew, automata included
         constraints = (
             self._compiled.constraints(self.vocabulary.rewriting) if like is None else like.constraints
         )

@@ -266,6 +266,10 @@ class CharMachine(Protocol):
     def past_prompt(self, state: int) -> int:
         """The same state, but without matches that end in what was read."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, estimated."""
+
 
 class ClassAutomaton(TableAutomaton):
     """A `CharMachine` read byte by byte: a state is a machine state, or a place within a character.
@@ -472,6 +476,13 @@ class ClassAutomaton(TableAutomaton):
         self._past_prompts = dict(arrays["past_prompts"].tolist())
         self._finds = int(np.count_nonzero(table != _UNKNOWN))
         return True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the transition table, by what names its states (estimated), and by the machine."""
+        named = 300 * (len(self._keys) + len(self._witnesses) + len(self._futures))
+        held = super().nbytes + self._distances.nbytes + named
+        return held + (0 if self._made is None else self._made.nbytes)
 
     def _classes_within(self, node: int) -> tuple[int, ...]:
         """The classes of all characters that begin with the bytes that lead to a node."""

@@ -135,6 +135,7 @@ class ChecksumMachine(AlternatingMachine):
         # Main Ds: threads with their sums, and what matches that are complete still wait for. 0: nothing.
         self._mains: list[tuple[frozenset[_Summed], int]] = [(frozenset(), FALSE)]
         self._main_ids: dict[tuple[frozenset[_Summed], int], int] = {self._mains[0]: 0}
+        self._summed_count = 0  # threads of all main Ds
         self._reads: dict[tuple[Sum, int], Sum] = {}
         self._moves: dict[tuple[Thread, int, int, tuple[int, ...]], tuple[_Move, ...]] = {}
         super().__init__(node, every_end=True, state_limit=state_limit)
@@ -176,7 +177,14 @@ class ChecksumMachine(AlternatingMachine):
         if found is None:
             found = self._main_ids[key] = len(self._mains)
             self._mains.append(key)
+            self._summed_count += len(threads)
         return found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, estimated."""
+        held = 150 * self._summed_count + 600 * len(self._mains)
+        return super().nbytes + held + 300 * (len(self._moves) + len(self._reads))
 
     def under_way(self, state: int) -> tuple[frozenset[object], object]:
         """See `AlternatingMachine.under_way`."""

@@ -107,6 +107,12 @@ class FoldedMachine:
         """States found so far."""
         return len(self._states)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, estimated; the inner machine's included."""
+        asked = len(self._steps) + len(self._may_end) + len(self._doomed) + len(self._alive)
+        return 350 * len(self._states) + 110 * asked + self.inner.nbytes
+
     def step(self, state: int, cls: int) -> int:
         """The next state, or `~next` if a match completes."""
         key = state * self.classes.count + cls

@@ -68,6 +68,11 @@ class FsmMachine:
         """States found so far."""
         return len(self._states)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, estimated."""
+        return sum(400 + 40 * len(members) for members in self._states)
+
     def step(self, state: int, cls: int, *, seed: bool = True) -> int:
         """The next state, or `~next` if an accepted word ends with this character.
 

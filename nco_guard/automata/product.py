@@ -177,6 +177,7 @@ class ProductMachine:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, without the members' own (those of dictionaries estimated)."""
+        """Bytes held, the members' included (those of dictionaries estimated)."""
+        members = sum(member.nbytes for member in self._members)
         rows = 2 * self._rows.array.nbytes + self._steps.array.nbytes + 150 * self._rows.count
-        return rows + self._stack.array.nbytes + 220 * self._stack.count
+        return members + rows + self._stack.array.nbytes + 220 * self._stack.count

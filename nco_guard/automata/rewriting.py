@@ -273,4 +273,4 @@ class RewrittenAutomaton(TableAutomaton):
     @property
     def nbytes(self) -> int:
         """Bytes held by the transition tables, the inner automaton's included."""
-        return self._table.nbytes + self.inner.nbytes
+        return super().nbytes + 400 * len(self._keys) + self.inner.nbytes

@@ -150,6 +150,12 @@ class ThreadSets:
             (self._cons(self._number(body), HERE), frozenset[int](), FALSE) for body in self._runner_bodies
         ]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by continuations, Ds and what they become, estimated from their numbers."""
+        kept = len(self._advanced) + len(self._stepped) + len(self._looked_behind)
+        return 150 * self._thread_count + 400 * (len(self._sets) + kept + len(self._ops))
+
     # -- the alphabet ------------------------------------------------------------------------------------------
 
     def _collect(self, node: Node) -> None:

@@ -11,13 +11,15 @@ constraint states not met before.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import AhoCorasick
 from nco_guard.compiler import Constraint
+from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.hard import HardConstraints
@@ -49,7 +51,8 @@ class JointTables:
     the mask forbids was forced by something else, and `ENDED`, after end-of-sequence; in both, nothing is masked.
 
     `full`: the memory limit was passed. Everything still works; whoever owns the tables replaces them by fresh ones,
-    and sequences replay their tokens (a state is a function of the text).
+    and sequences replay their tokens (a state is a function of the text). `worn`: some automaton met a limit of its own
+    and cannot go on (`StateLimitError`); then fresh ones are needed with fresh automata. Tables that are worn are full.
 
     Safe to share between threads: look-ups take no lock, first visits do.
     """
@@ -74,6 +77,7 @@ class JointTables:
         self.vocabulary = vocabulary
         self.memory_limit = memory_limit
         self.full = False
+        self.worn = False
         self.constraints = tuple(constraints)
         self._lock: threading.RLock = threading.RLock() if like is None else like._lock
         self._tree = tree
@@ -103,6 +107,8 @@ class JointTables:
         self._mask_bytes = 0
         self._additions = 0
         self._links = 0
+        self._automata = {id(t.automaton): t.automaton for t in self.tables}.values()
+        self._automata_bytes = self._held_by_automata()
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
         if like is None:
             self._look_ahead()
@@ -159,6 +165,26 @@ class JointTables:
         if self._additions % 256 == 0 or self._additions & (self._additions - 1) == 0:
             self.full = self.full or self.nbytes > self.memory_limit
 
+    def _held_by_automata(self) -> int:
+        return sum(automaton.nbytes for automaton in self._automata)
+
+    def _looked(self) -> None:
+        """A mask was found. That can meet many states of automata at once, so their growth is looked at each time."""
+        held = self._held_by_automata()
+        if (held - self._automata_bytes) * 16 > self.memory_limit:
+            self._automata_bytes = held
+            self.full = self.full or self.nbytes > self.memory_limit
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Hold the lock while something is found; where an automaton can go no further, these tables are worn."""
+        with self._lock:
+            try:
+                yield
+            except StateLimitError:
+                self.full = self.worn = True
+                raise
+
     def components(self, state: int) -> tuple[int, ...]:
         """The states of the single constraints in a joint state, in the order of `constraints`."""
         return self._states[state]
@@ -174,7 +200,7 @@ class JointTables:
             state = self._first(constraint)
             if constraint.reads_prompt and context:
                 state = constraint.automaton.start
-                with self._lock:
+                with self._working():
                     for byte in context:
                         state = constraint.automaton.step(state, byte)
                         state = ~state if state < 0 else state
@@ -190,7 +216,7 @@ class JointTables:
             return state
         known = self._next[state].get(token)
         if known is None:
-            with self._lock:
+            with self._working():
                 known = self._next[state][token] = self._find_next(state, token)
                 self._links += 1
                 self._grown()
@@ -232,7 +258,7 @@ class JointTables:
             return True
         known = self._may_end.get(state)
         if known is None:
-            with self._lock:
+            with self._working():
                 known = self._may_end[state] = self._together.may_end(self._hard_states(state))
         return known
 
@@ -249,11 +275,12 @@ class JointTables:
         key = (state, HORIZON if remaining is None else min(remaining, HORIZON))
         known = self._forbidden.get(key)
         if known is None:
-            with self._lock:
+            with self._working():
                 known = self._together.forbidden(self._hard_states(state), key[1])
                 known.flags.writeable = False
                 self._forbidden[key] = known
                 self._mask_bytes += known.nbytes
+                self._looked()
         return known
 
     def _hard_states(self, state: int) -> tuple[int, ...]:
@@ -266,7 +293,7 @@ class JointTables:
             return NO_IDS, NO_IDS.astype(np.float32)
         known = self._penalties.get(state)
         if known is None:
-            with self._lock:
+            with self._working():
                 known = self._penalties[state] = self._find_penalties(state)
                 self._mask_bytes += known[0].nbytes + known[1].nbytes
         return known
@@ -281,7 +308,7 @@ class JointTables:
     def completing(self, state: int, index: int) -> NDArray[np.int64]:
         """Sorted ids of the tokens that complete a match of constraint `index` here, end-of-sequence included."""
         own = self._states[state][index]
-        with self._lock:
+        with self._working():
             ids = self.tables[index].view(own).completing
             ends = [t for t in self.vocabulary.eos_ids if self.tables[index].completes_end(own, t)]
         return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
@@ -300,7 +327,7 @@ class JointTables:
             return (), ()
         found: dict[str, None] = {}
         pending: dict[str, None] = {}
-        with self._lock:
+        with self._working():
             for constraint, own in zip(self.constraints, self._states[state], strict=True):
                 current = own
                 for byte in self.vocabulary.tokens[token]:
