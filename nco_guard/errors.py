@@ -7,6 +7,7 @@ generated text, a prompt or a matched value: errors end up in logs.
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentError",
     "AuditError",
     "DeadEndError",
     "ForbiddenTokenError",
@@ -27,6 +28,10 @@ __all__ = [
 
 class NCOGuardError(Exception):
     """Base of all errors of this library."""
+
+
+class ArgumentError(NCOGuardError, TypeError):
+    """An argument is of a type that cannot be what is meant; the message names it and says what to pass."""
 
 
 class PolicyError(NCOGuardError, ValueError):

@@ -7,6 +7,7 @@ generate in batches use `BoundGuard.tables` directly (see `batch`).
 from __future__ import annotations
 
 import atexit
+import operator
 import threading
 import time
 import weakref
@@ -22,6 +23,7 @@ from nco_guard.analysis.explain import Explainer
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Shared
 from nco_guard.errors import (
+    ArgumentError,
     ForbiddenTokenError,
     GenerationError,
     MissingExtraError,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["BoundGuard", "Session"]
 
 
+_DEFAULT_LIMIT = 512 << 20
 _GROWTH = 0.1  # of an automaton since it was kept, for which it is kept again when the interpreter ends
 _to_save_at_exit: weakref.WeakSet[BoundGuard] = weakref.WeakSet()
 
@@ -59,7 +62,9 @@ class BoundGuard(Shared):
     """A policy bound to a vocabulary: masks and transitions, found as they are needed.
 
     Immutable in what it enforces, safe to share between threads and sequences. Its tables grow with the texts that it
-    meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens.
+    meets, up to `memory_limit` bytes; then they are replaced by fresh ones and sequences replay their tokens. None: 512
+    MiB, or four times what fresh tables hold, whichever is more. Less than twice what those hold is refused, since
+    tables would be replaced again and again: `PolicyError`, naming the least.
     `fallback_id`: the token of the policy's `fallback`, if it has one; `PolicyError` if there is no such token.
 
     `store`: where what was worked out is kept for other processes: now, when `save` is called, and when the interpreter
@@ -74,7 +79,7 @@ class BoundGuard(Shared):
         compiled: CompiledPolicy,
         vocabulary: Vocabulary,
         *,
-        memory_limit: int = 512 << 20,
+        memory_limit: int | None = None,
         store: Store | None = None,
         like: BoundGuard | None = None,
     ) -> None:
@@ -82,7 +87,8 @@ class BoundGuard(Shared):
         started = time.perf_counter()
         self._compiled = compiled
         self.vocabulary = vocabulary
-        self._memory_limit = memory_limit
+        self._wanted_limit = memory_limit
+        self._memory_limit = _DEFAULT_LIMIT if memory_limit is None else memory_limit
         self._store = store
         self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
@@ -96,13 +102,14 @@ class BoundGuard(Shared):
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
         self._tables = self._first_tables() if like is None else self._joined_to(like.tables)
+        self._settle_limit(like)
         self._tables_seconds = time.perf_counter() - started
         if store is not None:
             self._tables.save()
             _to_save_at_exit.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        bind = partial(BoundGuard, memory_limit=self._memory_limit, store=self._store)
+        bind = partial(BoundGuard, memory_limit=self._wanted_limit, store=self._store)
         return bind, (self._compiled, self.vocabulary)
 
     def __repr__(self) -> str:
@@ -117,6 +124,21 @@ class BoundGuard(Shared):
             if data == wanted and token not in unusable and token not in self.vocabulary.eos_ids:
                 return token
         raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
+
+    def _settle_limit(self, like: BoundGuard | None) -> None:
+        """Refuse a memory limit, or raise the default one, that fresh tables would meet before they are of use."""
+        held = self._tables.nbytes
+        if like is not None:
+            held -= like._tables.nbytes  # what texts have led to before says nothing about fresh tables
+        if self._wanted_limit is None:
+            least = _DEFAULT_LIMIT if like is None else like._memory_limit
+            self._memory_limit = self._tables.memory_limit = max(least, 4 * held)
+        elif self._wanted_limit < 2 * held:
+            raise PolicyError(
+                f"{self._wanted_limit:,} bytes are too few: fresh tables of this policy hold {held:,} and "
+                f"would be replaced again and again; give at least {2 * held:,}, or leave it out",
+                field="memory_limit",
+            )
 
     def _first_tables(self) -> JointTables:
         tables = self._fresh(store=self._store)
@@ -134,7 +156,7 @@ class BoundGuard(Shared):
         Cost: that of what is new in the policy. This guard stays as it is.
         """
         return BoundGuard(
-            compiled, self.vocabulary, memory_limit=self._memory_limit, store=self._store, like=self
+            compiled, self.vocabulary, memory_limit=self._wanted_limit, store=self._store, like=self
         )
 
     def _large(self, tables: JointTables) -> bool:
@@ -297,28 +319,34 @@ class Session:
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
         return self.fork()
 
+    def _now(self) -> tuple[JointTables, int]:
+        """The present tables and the current joint state in them; replayed if they were replaced.
+
+        To be asked once for whatever is done: another thread may replace the tables at any moment, and a state means
+        nothing to other tables than its own.
+        """
+        tables = self._bound.tables
+        broken_off = len(self._states) != len(self._ids) + 1  # between two lines
+        if broken_off or tables is not self._tables:
+            states = [tables.start_after(self._context)]
+            for token in self._ids:
+                states.append(tables.next(states[-1], token))
+            self._tables, self._states = tables, states
+        return tables, self._states[-1]
+
     @property
     def _state(self) -> int:
-        """The current joint state; replayed if the tables were replaced."""
-        tables = self._bound.tables
-        if tables is not self._tables:
-            self._tables = tables
-            self._states = [tables.start_after(self._context)]
-            for token in self._ids:
-                self._states.append(tables.next(self._states[-1], token))
-        return self._states[-1]
+        return self._now()[1]
 
     def forbidden_ids(self, remaining: int | None = None) -> NDArray[np.int64]:
         """Sorted ids of the forbidden tokens, int64; shared, read-only.
 
         `remaining`: how many tokens may still follow the next one, where that is known; near the limit, tokens after
-        which the text could not end in time are forbidden too.
+        which the text could not end in time are forbidden too. Errors: `ArgumentError` for what is no whole number,
+        `ValueError` for a negative one.
         """
-        return self._tables_now().forbidden(self._state, remaining)
-
-    def _tables_now(self) -> JointTables:
-        _ = self._state  # replays first if need be
-        return self._tables
+        tables, state = self._now()
+        return tables.forbidden(state, _checked_remaining(remaining))
 
     def mask(self, remaining: int | None = None) -> NDArray[np.bool_]:
         """bool [vocab_width], True = forbidden. Cost: O(vocab_width); `forbidden_ids` is the sparse form."""
@@ -329,29 +357,34 @@ class Session:
     def penalties(self) -> NDArray[np.float32]:
         """float32 [vocab_width]: what soft rules subtract from each logit."""
         amounts = np.zeros(self._bound.vocabulary.width, np.float32)
-        ids, values = self._tables_now().penalties(self._state)
+        tables, state = self._now()
+        ids, values = tables.penalties(state)
         amounts[ids] = values
         return amounts
 
     def advance(self, token_id: int) -> None:
         """Append a token.
 
-        Errors: `ForbiddenTokenError` for one that the mask forbids (the session stays as it was), `GenerationError`
-        after the end.
+        Errors: `ForbiddenTokenError` for one that the mask forbids (the session stays as it was), `ArgumentError` for
+        what is no token id, `GenerationError` after the end.
         """
-        state = self._state
+        token_id = self._checked_token(token_id)
+        tables, state = self._now()
         if state == ENDED:
             raise GenerationError("this sequence has ended; call rollback() or start another session")
-        reached = self._tables.next(state, token_id)
+        reached = tables.next(state, token_id)
         if reached == VIOLATED:
-            if not 0 <= token_id < self._bound.vocabulary.width:
-                raise ForbiddenTokenError(
-                    f"token {token_id} is outside the vocabulary of {self._bound.vocabulary.width} columns"
-                )
-            rules = ", ".join(self._tables.rules_at_fault(state, token_id)) or "no token of the tokenizer"
+            rules = ", ".join(tables.rules_at_fault(state, token_id)) or "no token of the tokenizer"
             raise ForbiddenTokenError(f"token {token_id} is forbidden at step {len(self._ids)}: {rules}")
-        self._ids.append(int(token_id))
+        self._ids.append(token_id)
         self._states.append(reached)
+
+    def _checked_token(self, token_id: object) -> int:
+        token = _whole("token_id", token_id, "give the id of one token, as int(logits.argmax())")
+        width = self._bound.vocabulary.width
+        if not 0 <= token < width:
+            raise ForbiddenTokenError(f"token {token} is outside the vocabulary of {width} columns")
+        return token
 
     @overload
     def explain(self, token_id: int, *, remaining: int | None = None) -> TokenExplanation: ...
@@ -373,36 +406,36 @@ class Session:
         `ForbiddenTokenError` for a token outside the vocabulary, `ValueError` for a negative limit.
         """
         bound = self._bound
-        forbidden = self.forbidden_ids(remaining)
+        tables, state = self._now()
+        forbidden = tables.forbidden(state, _checked_remaining(remaining))
         tokens_left = HORIZON if remaining is None else min(remaining, HORIZON)
         if token_id is not None:
-            if not 0 <= token_id < bound.vocabulary.width:
-                raise ForbiddenTokenError(
-                    f"token {token_id} is outside the vocabulary of {bound.vocabulary.width} columns"
-                )
-            if self.ended:
+            token_id = self._checked_token(token_id)
+            if state == ENDED:
                 return TokenExplanation(token_id, False, ())
             token = np.array([token_id], np.int64)
             masked = np.isin(token, forbidden)
             return bound._explaining().tokens(self._context, self._ids, token, masked, tokens_left)[0]
-        if limit < 0:
+        if _whole("limit", limit, "give how many tokens are to be shown") < 0:
             raise ValueError(f"limit must be 0 or more, got {limit}")
-        late = np.setdiff1d(forbidden, self.forbidden_ids()) if tokens_left < HORIZON else forbidden[:0]
+        late = np.setdiff1d(forbidden, tables.forbidden(state)) if tokens_left < HORIZON else forbidden[:0]
         return bound._explaining().everything(
-            self._context, self._ids, forbidden, late, tokens_left, ended=self.ended, limit=limit
+            self._context, self._ids, forbidden, late, tokens_left, ended=state == ENDED, limit=limit
         )
 
     @property
     def may_end(self) -> bool:
         """Whether the text may end here (and so whether end-of-sequence is allowed)."""
-        return self._tables_now().may_end(self._state)
+        tables, state = self._now()
+        return tables.may_end(state)
 
     @property
     def dead_end(self) -> bool:
         """Whether nothing is allowed here, end-of-sequence included. Never so for one who kept to the masks, unless
         the policy leaves no text at all that this vocabulary can write.
         """
-        return not self.ended and len(self.forbidden_ids()) == self._bound.vocabulary.width
+        tables, state = self._now()
+        return state != ENDED and len(tables.forbidden(state)) == self._bound.vocabulary.width
 
     @property
     def ended(self) -> bool:
@@ -442,10 +475,12 @@ class Session:
         return copy
 
     def rollback(self, n: int = 1) -> None:
-        """Take back the last n tokens. Errors: `ValueError` for n outside 0 to the number of tokens."""
-        if not 0 <= n <= len(self._ids):
+        """Take back the last n tokens.
+
+        Errors: `ValueError` for n outside 0 to the number of tokens, `ArgumentError` for what is no whole number.
+        """
+        if not 0 <= _whole("n", n, "give how many tokens are to be taken back") <= len(self._ids):
             raise ValueError(f"n must be between 0 and {len(self._ids)}, got {n}")
-        _ = self._state
         if n:
             del self._ids[-n:], self._states[-n:]
 
@@ -455,3 +490,25 @@ def _replayed(bound: BoundGuard, context: bytes, ids: tuple[int, ...]) -> Sessio
     for token in ids:
         session.advance(token)
     return session
+
+
+def _whole(name: str, value: Any, remedy: str) -> int:
+    """A whole number, of Python, NumPy or a tensor of one; `ArgumentError` for anything else, truth values too."""
+    kind = type(value).__name__
+    if isinstance(value, bool | np.bool_) or "bool" in str(getattr(value, "dtype", "")):
+        raise ArgumentError(f"{name}: a truth value is no number; {remedy}")
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"{name}: a whole number is needed, not {kind}; {remedy}") from None
+
+
+def _checked_remaining(remaining: int | None) -> int | None:
+    if remaining is None:
+        return None
+    left = _whole(
+        "remaining", remaining, "give how many tokens may follow the next one, or None for no limit"
+    )
+    if left < 0:
+        raise ValueError(f"remaining must be 0 or more, or None where no limit is known, got {left}")
+    return left

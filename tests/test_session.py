@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.compiler import compile_policy
-from nco_guard.errors import ForbiddenTokenError, GenerationError
+from nco_guard.errors import ArgumentError, ForbiddenTokenError, GenerationError, PolicyError
 from nco_guard.session import BoundGuard, Session
 from nco_guard.testing import toy_vocabulary
 from tests.masking import random_policies
@@ -149,3 +152,99 @@ def test_rollback_refuses_more_tokens_than_there_are() -> None:
     assert session.text == "a"
     session.rollback(1)
     assert session.text == ""
+
+
+class _Float(float):
+    def __int__(self) -> int:  # pragma: no cover - it must not be asked
+        raise AssertionError("a float is no token id")
+
+
+@pytest.mark.parametrize("wrong", [2.0, _Float(2), None, "2", True, np.bool_(True), [2], b"2"])
+def test_what_is_no_token_id_is_refused_and_the_session_stays(wrong: object) -> None:
+    session = bind(StringRule(id="bad", strings=("x",))).session()
+    for call in (session.advance, session.explain, session.rollback):
+        if call == session.explain and wrong is None:
+            continue  # all tokens
+        with pytest.raises(ArgumentError, match=r"(token_id|n): .*; give"):
+            call(wrong)  # type: ignore[operator]
+    if wrong is not None:
+        with pytest.raises(ArgumentError, match=r"remaining: .*or None"):
+            session.mask(wrong)  # type: ignore[arg-type]
+    assert session.token_ids == ()
+
+
+def test_whole_numbers_of_other_libraries_are_token_ids() -> None:
+    session = bind(StringRule(id="bad", strings=("x",))).session()
+    for number in (97, np.int32(98), np.uint8(99), np.array(100)):
+        session.advance(number)  # type: ignore[arg-type]
+    assert session.text == "abcd"
+    assert [type(token) for token in session.token_ids] == [int] * 4
+    with pytest.raises(ForbiddenTokenError, match="outside"):
+        session.advance(-1)
+    with pytest.raises(ValueError, match="0 or more"):
+        session.forbidden_ids(-1)
+
+
+def test_a_memory_limit_that_fresh_tables_nearly_meet_is_refused() -> None:
+    compiled = compile_policy(Policy(name="p", rules=(RegexRule(id="r", regex=r"\w+@\w+\.com"),)))
+    held = BoundGuard(compiled, toy_vocabulary()).tables.nbytes
+    with pytest.raises(PolicyError, match=r"memory_limit.*at least"):
+        BoundGuard(compiled, toy_vocabulary(), memory_limit=held + 1)
+    bound = BoundGuard(compiled, toy_vocabulary(), memory_limit=4 * held)
+    assert not bound.tables.full
+
+
+def looks_of(session: Session, tokens: list[int]) -> Iterator[tuple[bytes, bytes, bool, bool]]:
+    """Everything that can be asked about each beginning of a text."""
+    for token in [*tokens, None]:
+        assert session.fork().token_ids == session.token_ids
+        yield session.mask().tobytes(), session.penalties().tobytes(), session.may_end, session.dead_end
+        if token is not None:
+            session.advance(token)
+
+
+def test_threads_that_meet_the_limit_all_the_time_each_keep_to_their_own_text() -> None:
+    """Tables are replaced between any two steps; what is asked of a session is about one text and one table."""
+    rules = (
+        StringRule(id="words", strings=("duck", "assist")),
+        RegexRule(id="end", regex=r"\bass\b"),
+        StringRule(id="soft", strings=("us",), penalty=2.0),
+    )
+    oracle, shared = bind(*rules), bind(*rules)
+    shared._memory_limit = shared._tables.memory_limit = int(1.02 * shared.tables.nbytes)
+    rng = random.Random(5)
+    texts: list[list[int]] = []
+    for _ in range(16):
+        session = oracle.session()
+        for _ in range(14):
+            session.advance(rng.choice(allowed(session)))
+        texts.append(list(session.token_ids))
+    expected = [list(looks_of(oracle.session(), text)) for text in texts]
+    failures: list[object] = []
+    seen: set[int] = set()
+
+    def write(number: int) -> None:
+        try:
+            for text, right in zip(texts[number::8], expected[number::8], strict=True):
+                session = shared.session()
+                for place, found in enumerate(looks_of(session, text)):
+                    seen.add(id(session._tables))
+                    if found != right[place]:
+                        failures.append(
+                            (number, place, [a == b for a, b in zip(found, right[place], strict=True)])
+                        )
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures, failures[:3]
+    assert len(seen) > 3, "tables were replaced"

@@ -94,7 +94,8 @@ class JointTables:
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
         together = None if like is None or forget else like._together
         hard = [self.tables[i] for i in self._hard]
-        self._together: HardConstraints = HardConstraints(hard, vocabulary, tree, self._paths, together)
+        with self._lock:  # automata that others step meanwhile may be among these
+            self._together: HardConstraints = HardConstraints(hard, vocabulary, tree, self._paths, together)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
 

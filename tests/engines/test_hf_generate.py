@@ -10,7 +10,7 @@ from transformers import (
     StoppingCriteria,
 )
 
-from nco_guard.engines.hf import StepReport, generate
+from nco_guard.engines.hf import StepReport, generate, stream
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
 from nco_guard.policy import RegexRule, StringRule
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
@@ -311,6 +311,49 @@ def test_what_cannot_be_guaranteed_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedError, match=name):
         generate(guard, model_of(byte_level), byte_level, "what the", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("logits_processor", lambda ids, scores: scores),
+        ("logits_processor", ["no function"]),
+        ("stopping_criteria", lambda ids, scores: True),
+        ("max_new_tokens", "20"),
+        ("max_new_tokens", 2.5),
+        ("max_length", -1),
+        ("num_beams", 0),
+        ("num_beams", "two"),
+        ("num_return_sequences", 1.5),
+    ],
+)
+def test_options_of_another_type_are_named_with_what_to_pass(
+    name: str, wrong: Any, byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    with pytest.raises(UnsupportedError, match=rf"{name}: (give a list, as {name}=|a whole number)"):
+        generate(guard, model_of(byte_level), byte_level, "x", **{"max_new_tokens": 3, name: wrong})
+    if name == "stopping_criteria":
+        with pytest.raises(UnsupportedError, match=f"{name}: give a list"):
+            list(stream(guard, model_of(byte_level), byte_level, "x", max_new_tokens=3, **{name: wrong}))
+
+
+def test_scores_that_are_no_numbers_end_a_generation_by_name(
+    byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    def broken(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(scores, torch.nan) if ids.shape[1] > 4 else scores
+
+    for options in ({}, {"do_sample": True}, {"num_beams": 2}, {"tables": "device"}):
+        with pytest.raises(GenerationError, match=r"row .*NaN"):
+            generate(
+                guard,
+                model_of(byte_level),
+                byte_level,
+                "the",
+                max_new_tokens=9,
+                logits_processor=[broken],
+                **options,
+            )
 
 
 def test_batches_need_silent_pads_on_the_left(model_of: Any, guard: Any) -> None:

@@ -1,6 +1,8 @@
 """The logits processor by itself: what it writes, what it leaves alone, and how it fails."""
 
+import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 from transformers import LogitsProcessorList
 
 from nco_guard.engines.hf import DeviceLogitsProcessor, GuardLogitsProcessor, StepReport
-from nco_guard.errors import DeadEndError, TokenizerError
+from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
 
 INF = -math.inf
 
@@ -78,7 +80,7 @@ def test_no_token_left_is_an_error_and_never_token_zero(byte_level: Any, guard: 
         ids = torch.tensor([[*prompt, *ids_of(byte_level, text)[:length]] for text in ("was", "fuc")])
         if length < 3:
             processor(ids, torch.zeros_like(scores))
-    with pytest.raises(DeadEndError, match="row 1"):
+    with pytest.raises(DeadEndError, match=r"row 1"):
         processor(ids, scores)
     beams = GuardLogitsProcessor(bound, beams=2)
     for length in range(len(prompt), ids.shape[1]):
@@ -93,12 +95,12 @@ def test_the_last_token_of_a_prompt_is_no_way_out_of_a_dead_end(byte_level: Any,
     special = next(iter(bound.vocabulary.silent_ids - set(bound.vocabulary.eos_ids)))
     scores = torch.full((1, bound.vocabulary.width), INF)
     prompt = torch.tensor([[*ids_of(byte_level, "the"), special]])
-    with pytest.raises(DeadEndError, match="row 0"):
+    with pytest.raises(DeadEndError, match=r"row 0"):
         GuardLogitsProcessor(bound)(prompt, scores.clone())
     tables = bound.device_tables("cpu")
     processor = DeviceLogitsProcessor(bound, tables, engine_ends=True)
     processor(prompt, scores.clone())
-    with pytest.raises(DeadEndError, match="row 0"):
+    with pytest.raises(DeadEndError, match=r"row 0"):
         processor.check()
 
 
@@ -142,6 +144,106 @@ def test_the_last_tokens_lead_to_where_the_text_may_end(byte_level: Any, guard: 
             assert torch.equal(result, total(here, scores_for(bound)))
         assert bool(result[0, s] == INF) is last
         assert bool(result[0, accent] == INF) is last
+
+
+def test_past_the_limit_the_masks_are_those_of_a_text_without_one(byte_level: Any, guard: Any) -> None:
+    """Somebody else's limit may be further away, and a text may be continued with the same object."""
+    bound = guard.bind(byte_level)
+    prompt, text = ids_of(byte_level, "the"), ids_of(byte_level, "what fuc")
+    rows = torch.tensor([[*prompt, *text]])
+    scores = scores_for(bound)
+    tables = bound.device_tables("cpu")
+    makers: list[Callable[..., Any]] = [
+        lambda **limits: GuardLogitsProcessor(bound, **limits),
+        lambda **limits: DeviceLogitsProcessor(bound, tables, prompt_length=len(prompt), **limits),
+    ]
+    for make in makers:
+        for told in ({"max_new_tokens": 3}, {"max_length": len(prompt) + 3}, {"max_new_tokens": 0}):
+            limited, free = make(**told), make()
+            for length in range(len(prompt), rows.shape[1] + 1):
+                found, expected = limited(rows[:, :length], scores), free(rows[:, :length], scores)
+                if length >= len(prompt) + max(told.get("max_new_tokens", 3), 0):
+                    assert torch.equal(found, expected)
+            assert bool(found[0, ids_of(byte_level, "k")[0]] == INF)
+
+
+def test_a_continued_text_has_a_new_budget_where_that_can_be_told(byte_level: Any, guard: Any) -> None:
+    """`ass` as a whole word may be begun where a token may follow, but not as the last one."""
+    bound = guard.bind(byte_level)
+    prompt, s = ids_of(byte_level, "x a"), ids_of(byte_level, "s")[0]
+    processor = GuardLogitsProcessor(bound, max_new_tokens=2)
+    processor(torch.tensor([prompt]), scores_for(bound))
+    processor(torch.tensor([[*prompt, s]]), scores_for(bound))
+    longer = [*prompt, s, *ids_of(byte_level, " xx a")]
+    result = processor(torch.tensor([longer]), scores_for(bound))
+    assert torch.equal(
+        result, GuardLogitsProcessor(bound, max_new_tokens=2)(torch.tensor([longer]), scores_for(bound))
+    )
+    assert not bool(result[0, s] == INF), "one token may still follow"
+    # The next step's ids: the old budget goes on, and then there is none.
+    again = GuardLogitsProcessor(bound, max_new_tokens=1)
+    again(torch.tensor([prompt]), scores_for(bound))
+    fuc = ids_of(byte_level, "fuc")
+    for length in range(1, len(fuc) + 1):
+        result = again(torch.tensor([[*prompt, *fuc[:length]]]), scores_for(bound))
+    assert bool(result[0, ids_of(byte_level, "k")[0]] == INF)
+
+
+def test_a_model_that_writes_more_than_the_processor_was_told_stays_guarded(
+    byte_level: Any, guard: Any, model_of: Any
+) -> None:
+    model = copy.deepcopy(model_of(byte_level))
+    model.generation_config.max_new_tokens = 40
+    bound = guard.bind(byte_level)
+    inputs = byte_level(
+        ["what the", "a class"], return_tensors="pt", padding=True, return_token_type_ids=False
+    )
+    length = inputs.input_ids.shape[1]
+    torch.manual_seed(0)
+    processor = GuardLogitsProcessor(bound, max_length=length + 5)
+    for options in ({}, {"do_sample": True, "num_return_sequences": 8}):
+        output = model.generate(
+            **inputs, max_length=length + 5, logits_processor=LogitsProcessorList([processor]), **options
+        )
+        assert output.shape[1] > length + 5
+        for row in output[:, length:]:
+            assert guard.clean(byte_level.decode(row, skip_special_tokens=True))
+        # Once more from where it ended, with the same object.
+        more = model.generate(output, max_new_tokens=40, logits_processor=LogitsProcessorList([processor]))
+        for row in more[:, length:]:
+            assert guard.clean(byte_level.decode(row, skip_special_tokens=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_scores_that_are_no_numbers_are_an_error_that_says_so(
+    dtype: torch.dtype, byte_level: Any, guard: Any
+) -> None:
+    bound = guard.bind(byte_level)
+    prompt = torch.tensor([ids_of(byte_level, "the")] * 2)
+    for column in (3, bound.vocabulary.width - 1):
+        scores = scores_for(bound, 2).to(dtype)
+        scores[1, column] = math.nan
+        with pytest.raises(GenerationError, match=r"row 1: .*NaN.*dtype"):
+            GuardLogitsProcessor(bound)(prompt, scores.clone())
+        with pytest.raises(GenerationError, match=r"row 1: .*NaN.*dtype"):
+            GuardLogitsProcessor(bound)(prompt, torch.stack([scores] * 2, dim=2)[:, :, 1])
+        device = DeviceLogitsProcessor(bound, bound.device_tables("cpu"))
+        result = device(prompt, scores.clone())
+        assert not bool(result[1].isnan().any())
+        with pytest.raises(GenerationError, match=r"row 1: .*NaN.*dtype"):
+            device.check()
+    ended = torch.tensor([[*prompt[0].tolist(), bound.vocabulary.eos_ids[0]]] * 2)
+    processor = GuardLogitsProcessor(bound, engine_ends=True)
+    processor(prompt, scores_for(bound, 2))
+    processor(ended, scores)  # nobody reads the scores of a text that is over
+
+
+@pytest.mark.parametrize("wrong", [2.5, "20", -1, True, [3]])
+def test_limits_that_are_no_counts_are_refused_by_name(wrong: Any, byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    for name in ("max_length", "max_new_tokens"):
+        with pytest.raises(UnsupportedError, match=f"{name}: a whole number"):
+            GuardLogitsProcessor(bound, **{name: wrong})
 
 
 def test_reports_say_what_the_mask_did(byte_level: Any, guard: Any) -> None:

@@ -15,6 +15,8 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.engines.hf.device_rows import DeviceRows
+from nco_guard.engines.hf.options import checked_count
+from nco_guard.engines.hf.rows import undefined_scores
 from nco_guard.errors import (
     DeadEndError,
     GenerationError,
@@ -99,8 +101,8 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         vocabulary, device = bound.vocabulary, tables.device
         self._tables = tables
         self._prompt_length = prompt_length
-        self._max_length = math.inf if max_length is None else max_length
-        self._max_new_tokens = math.inf if max_new_tokens is None else max_new_tokens
+        self._max_length = checked_count("max_length", max_length)
+        self._max_new_tokens = checked_count("max_new_tokens", max_new_tokens)
         self._in_place = in_place
         self._beams = beams
         self._engine_ends = engine_ends
@@ -119,9 +121,10 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         loud = torch.ones(vocabulary.width, dtype=torch.bool)
         loud[quiet] = False
         self._loud = loud.to(device)
-        # The first row for which there was no token left; the first row of unknown origin.
+        # The first row for which there was no token left; of unknown origin; with scores that are no numbers.
         self._dead = torch.full((), _NONE, dtype=torch.int64, device=device)
         self._lost = torch.full((), _NONE, dtype=torch.int64, device=device)
+        self._undefined = torch.full((), _NONE, dtype=torch.int64, device=device)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask one step: int64 [rows, length] and float [rows, width] -> float [rows, width]."""
@@ -143,20 +146,19 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         states = self._rows.advance(input_ids)
         self._note(self._lost, states == LOST)
 
-        remaining = self._remaining(length)
+        live = (states != ENDED) & (states != VIOLATED) & (states != LOST)
+        undefined = live & scores.amax(-1).isnan()
+        self._note(self._undefined, undefined)
+
         ended = (states == ENDED)[:, None]
-        if remaining is not None and remaining < 0:
-            # Assisted decoding scores positions past the limit, and never takes a token there.
-            forbidden = torch.zeros_like(scores, dtype=torch.bool)
-        else:
-            forbidden = tables.forbidden(states, remaining)
+        forbidden = tables.forbidden(states, self._remaining(length))
         # After the end of the text only tokens that add nothing; engines that stopped ignore the row.
         if not self._engine_ends:
             forbidden = torch.where(ended, self._loud[None, :], forbidden)
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
-        if tables.soft and (remaining is None or remaining >= 0):
+        if tables.soft:
             result -= tables.penalties(states).to(result.dtype)
-        result.masked_fill_(forbidden, -math.inf)
+        result.masked_fill_(forbidden | undefined[:, None], -math.inf)
 
         empty = result.amax(-1) == -math.inf
         if not self._engine_ends:
@@ -164,20 +166,22 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             quiet = result.index_select(1, self._quiet)
             allowed = torch.zeros_like(quiet).masked_fill(forbidden.index_select(1, self._quiet), -math.inf)
             result.index_copy_(1, self._quiet, torch.where(ended & empty[:, None], allowed, quiet))
-        if remaining is None or remaining >= 0:
-            self._settle_dead(
-                result,
-                forbidden,
-                empty & (states != ENDED) & (states != VIOLATED),
-                input_ids[:, -1],
-                length > (self._prompt_length or 0),
-            )
+        self._settle_dead(
+            result,
+            forbidden,
+            empty & (states != ENDED) & (states != VIOLATED),
+            input_ids[:, -1],
+            length > (self._prompt_length or 0),
+        )
         return result
 
     def _remaining(self, length: int) -> int | None:
-        """How many tokens may still follow the one that is being chosen; None: no limit is known."""
-        limit = min(self._max_length, (self._prompt_length or 0) + self._max_new_tokens)
-        return None if limit == math.inf else int(limit) - length - 1
+        """How many tokens may still follow the one that is being chosen; None: no limit is known, or it is past."""
+        limit = self._max_length
+        if self._max_new_tokens is not None:
+            own = (self._prompt_length or 0) + self._max_new_tokens
+            limit = own if limit is None else min(limit, own)
+        return None if limit is None or limit <= length else limit - length - 1
 
     @staticmethod
     def _note(where: torch.Tensor, rows: torch.Tensor) -> None:
@@ -240,7 +244,9 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
         To be called once the generation is over, before its texts are used.
         """
-        lost, dead = int(self._lost.item()), int(self._dead.item())
+        lost, dead, undefined = (int(row.item()) for row in (self._lost, self._dead, self._undefined))
+        if undefined != _NONE:
+            raise GenerationError(undefined_scores(undefined))
         if lost != _NONE:
             raise GenerationError(
                 f"row {lost}: it continues no row of the call before, so what it says is not known on the device; use "

@@ -20,7 +20,7 @@ from nco_guard.engines.hf.inputs import (
     pad_token_id,
     refuse_right_padding,
 )
-from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.options import Settings, checked_list
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, common_vocabulary
 from nco_guard.engines.hf.recording import Recording, Recordings
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer, in_pieces
@@ -155,7 +155,7 @@ def stream(
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
 
     def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
-        criteria = [*(options.get("stopping_criteria") or []), closed]
+        criteria = [*checked_list("stopping_criteria", options.get("stopping_criteria")), closed]
         arguments = {**inputs, **options, "stopping_criteria": criteria}
         generate_ids(
             guard,
@@ -242,7 +242,9 @@ def generate_ids(
         arguments["streamer"] = HoldingStreamer(streamer, bounds[0], reads_prompt=not seq2seq)
 
     recording = _recordings(of_prompts, bound_of, rows, model_id(model), sink, settings.drafts)
-    others = arguments.get("logits_processor") or []
+    others = checked_list("logits_processor", arguments.get("logits_processor"))
+    if arguments.get("stopping_criteria") is not None:
+        checked_list("stopping_criteria", arguments["stopping_criteria"])
     limits: dict[str, Any] = {
         "max_length": max_length,
         # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds

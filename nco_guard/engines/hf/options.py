@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from transformers import GenerationConfig, GenerationMixin
 
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["Settings", "refuse_continuous"]
+__all__ = ["Settings", "checked_count", "checked_list", "refuse_continuous"]
 
 _OTHER_LOOP = "it replaces the decoding loop, where processors may not be asked"
 _FORCES = "it forces a token whatever the guard forbids"
@@ -56,6 +57,36 @@ _REFUSED_CONTINUOUS = {
 _HOST = "masks are made by the host once the last token is known"
 
 
+# Options that count something, and the least that they may be.
+_COUNTS = {
+    **dict.fromkeys(("max_new_tokens", "max_length"), 0),
+    **dict.fromkeys(("num_beams", "num_return_sequences"), 1),
+}
+
+
+def checked_count(name: str, value: Any, least: int = 0) -> int | None:
+    """An option that counts tokens or sequences, as an int; `UnsupportedError`, by name, for anything else."""
+    if value is None:
+        return None
+    try:
+        count = None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        count = None
+    if count is None or count < least:
+        raise UnsupportedError(f"{name}: a whole number of at least {least} is needed, or leave it out")
+    return count
+
+
+def checked_list(name: str, value: Any) -> list[Any]:
+    """An option that is a list of functions; `UnsupportedError` for a single one, and for what cannot be called."""
+    if value is None:
+        return []
+    given = list(value) if isinstance(value, list | tuple) else None
+    if given is None or not all(map(callable, given)):
+        raise UnsupportedError(f"{name}: give a list, as {name}=[one]; everything in it must be callable")
+    return given
+
+
 class Settings:
     """The options of one call: keywords first, then its `generation_config`, then the model's own."""
 
@@ -88,7 +119,7 @@ class Settings:
     @property
     def beams(self) -> int:
         """Number of beams; 1 without beam search."""
-        return int(self.get("num_beams") or 1)
+        return checked_count("num_beams", self.get("num_beams"), 1) or 1
 
     @property
     def drafts(self) -> bool:
@@ -97,18 +128,20 @@ class Settings:
 
     def max_length(self, prompt_length: int) -> int:
         """Where generation stops, prompt included, as transformers counts."""
-        new = self.get("max_new_tokens")
+        new = checked_count("max_new_tokens", self.get("max_new_tokens"))
         if new is not None:
-            return prompt_length + int(new)
-        total = self.get("max_length")
+            return prompt_length + new
+        total = checked_count("max_length", self.get("max_length"))
         if total is not None:
-            return int(total)
+            return total
         # transformers: 20 new tokens where nothing is said, but not past the positions the model has.
         positions = getattr(self._model.config, "max_position_embeddings", None)
         return prompt_length + 20 if positions is None else min(prompt_length + 20, int(positions))
 
     def refuse_unsupported(self) -> None:
         """Raise `UnsupportedError`, naming the option, the reason and a way out."""
+        for name, least in _COUNTS.items():
+            checked_count(name, self.get(name), least)
         if self.encoder_decoder:
             for name, reason in _REFUSED_SEQ2SEQ.items():
                 if self.get(name) is not None:

@@ -10,6 +10,7 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker
+from nco_guard.engines.hf.options import checked_count
 from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
 from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.masking import ENDED
@@ -29,7 +30,9 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     With `max_length` or `max_new_tokens` given as they are given to `generate`, a text that is cut there may
     end there; without them (or with stop strings) a text can be cut where it may not end.
-    `engines.hf.generate` cares for all that.
+    `engines.hf.generate` cares for all that. Past a limit the masks are those of a text without one. A text that is
+    continued with the same object has a new budget where that can be told (its ids are more than the next step would
+    show); else the old one runs out first. `reset` begins anew in any case.
 
     Cost: ids are read by the host once a call (a synchronisation on accelerators), then a sparse write of the
     forbidden ids.
@@ -73,8 +76,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._vocabulary = common_vocabulary(bounds)
         # In the order in which the tracker numbers them.
         self._bounds = list({id(each): each for each in bounds}.values())
-        self._max_length = max_length
-        self._max_new_tokens = max_new_tokens
+        self._max_length = checked_count("max_length", max_length)
+        self._max_new_tokens = checked_count("max_new_tokens", max_new_tokens)
         self._in_place = in_place
         self._tracker = RowTracker(bounds, reads_prompt=reads_prompt)
         self._width = self._vocabulary.width
@@ -115,20 +118,20 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                     self._silence(result, row)
                 continue
             remaining = self._remaining(prompt, length)
-            if remaining is not None and remaining < 0:
-                # Assisted decoding scores positions past the limit, and never takes a token there.
-                continue
             groups[policy].add(row, state, remaining, length - prompt, lasts[row])
         self._masker.apply(result, groups)
         return result
 
     def _remaining(self, prompt: int, length: int) -> int | None:
-        """How many tokens may still follow the one that is being chosen; None: no limit is known."""
+        """How many tokens may still follow the one that is being chosen; None: no limit is known.
+
+        Whoever goes on past the limit has another one, or none: that is not known then.
+        """
         limit = self._max_length
         if self._max_new_tokens is not None:
             own = prompt + self._max_new_tokens
             limit = own if limit is None else min(limit, own)
-        return None if limit is None else limit - length - 1
+        return None if limit is None or limit <= length else limit - length - 1
 
     def _silence(self, result: torch.Tensor, row: int) -> None:
         """After the end of the text: only tokens that add nothing. Engines that stopped ignore the row."""

@@ -18,12 +18,12 @@ import torch
 
 from nco_guard.batch import Ids
 from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, holds, scores_of
-from nco_guard.errors import DeadEndError
+from nco_guard.errors import DeadEndError, GenerationError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "RowMasker", "StepReport"]
+__all__ = ["LiveRows", "RowMasker", "StepReport", "undefined_scores"]
 
 T = TypeVar("T")
 
@@ -143,7 +143,8 @@ class RowMasker:
         """Mask one step.
 
         result: float [rows, width], the scores, written in place. groups: rows by policy, all of one width; the beams
-        of a sequence have one policy. Raises `DeadEndError`.
+        of a sequence have one policy. Raises `DeadEndError`, and `GenerationError` for scores that are no numbers: no
+        choice among them means anything.
         """
         columns: dict[int, Ids] = {}
         penalties: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
@@ -165,6 +166,8 @@ class RowMasker:
         if not columns:
             return
         scores = scores_of(result, self._complements)
+        if undefined := scores.undefined(list(columns)):
+            raise GenerationError(undefined_scores(undefined[0]))
         looked = None if self._sink is None else self._look(scores, groups, columns, penalties)
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
@@ -261,6 +264,14 @@ class RowMasker:
         if token is None:
             raise error
         return token
+
+
+def undefined_scores(row: int) -> str:
+    """What is said of a row whose scores are no numbers."""
+    return (
+        f"row {row}: the model's scores hold NaN, so no token can be chosen; look at the model's dtype (float16 "
+        f"overflows in many models; bfloat16 or float32 do not), its weights, and processors that run before the guard"
+    )
 
 
 @dataclass(frozen=True, slots=True)

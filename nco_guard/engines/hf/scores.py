@@ -107,6 +107,13 @@ class HostScores:
             known = self._complements[id(forbidden)] = (forbidden, np.flatnonzero(allowed))
         return known[1]
 
+    def undefined(self, rows: Sequence[int]) -> list[int]:
+        """Those of the rows that hold a score that is no number. Cost: a pass over each."""
+        if not self._floating:
+            return _undefined(self._scores, rows)
+        with np.errstate(invalid="ignore"):
+            return [row for row in rows if np.isnan(self._array[row].max())]  # NaN wins
+
     def first_choices(self, rows: Sequence[int]) -> list[int]:
         """The column of the highest score in each of the rows.
 
@@ -191,6 +198,10 @@ class DenseScores:
         flat = np.concatenate([forbidden + row * width for row, forbidden in columns.items()])
         return torch.from_numpy(flat).to(self._scores.device)
 
+    def undefined(self, rows: Sequence[int]) -> list[int]:
+        """Those of the rows that hold a score that is no number."""
+        return _undefined(self._scores, rows)
+
     def first_choices(self, rows: Sequence[int]) -> list[int]:
         """The column of the highest score in each of the rows."""
         found = self._scores.argmax(-1).tolist()
@@ -217,6 +228,11 @@ class DenseScores:
                 wanted, scores.argmax(-1).tolist(), ranks, shares.exp().tolist(), strict=True
             )
         ]
+
+
+def _undefined(scores: torch.Tensor, rows: Sequence[int]) -> list[int]:
+    found = scores.amax(-1).isnan().tolist()
+    return [row for row in rows if found[row]]
 
 
 def scores_of(scores: torch.Tensor, complements: dict[int, tuple[Ids, Ids]]) -> HostScores | DenseScores:
