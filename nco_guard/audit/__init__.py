@@ -5,6 +5,11 @@ SQLite and OpenTelemetry stand in modules of their own: `nco_guard.audit.sqlite`
 
 from __future__ import annotations
 
+from nco_guard.audit.anchors import (
+    Anchor,
+    Head,
+    read_anchors,
+)
 from nco_guard.audit.chain import log_schema
 from nco_guard.audit.events import (
     SCHEMA_VERSION,
@@ -29,12 +34,10 @@ from nco_guard.audit.history import (
     RunSummary,
 )
 from nco_guard.audit.integrity import (
-    Anchor,
     ChainSummary,
     IntegrityReport,
     Problem,
     make_anchor,
-    read_anchors,
     verify_log,
 )
 from nco_guard.audit.jsonl import (
@@ -77,6 +80,7 @@ __all__ = [
     "Event",
     "EventLog",
     "GuaranteeConfigured",
+    "Head",
     "History",
     "HmacSigner",
     "IntegrityReport",

@@ -7,7 +7,8 @@ that id, the line's number in the chain, and two hashes,
 
 `sha256` is that of the line without this one member; `prev` is the `sha256` of the chain's line before (64
 zeros for the first). `after`, where it stands, is the `sha256` of the line that stood last in the file when
-this one was appended, if that was another writer's: so chains in one file are woven, and their order shows.
+this one was appended, if that was another writer's; on the first line of a new file it is that of the last line of the
+file before. So chains are woven, and the order of lines and of files shows, as does a beginning that is gone.
 
 Canonical JSON, which is what is hashed and what is written: keys sorted by code point, no white space, ASCII
 only with the rest as lower-case `\\uXXXX` (in UTF-16 units), numbers as Python's `json` writes them (shortest

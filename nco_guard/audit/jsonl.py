@@ -14,6 +14,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import stat
 import threading
 import weakref
@@ -35,7 +36,7 @@ from nco_guard.audit.signing import Signer
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError
 
-__all__ = ["CHAIN_RECORDS", "EventLog", "JsonLinesSink", "log_files", "read_events"]
+__all__ = ["CHAIN_RECORDS", "EventLog", "JsonLinesSink", "log_files", "read_events", "rotated_files"]
 
 CHAIN_RECORDS: Final = ("chain_opened", "chain_head", "chain_closed")
 _BLOCK = 1 << 16
@@ -156,7 +157,9 @@ class JsonLinesSink(Staying):
     def _write(self, event: Event | None, size: int) -> None:
         torn, after, repair = None, None, b""
         if self._regular and size != self._end:
-            unfinished, torn, after = self._tail(size)
+            unfinished, torn, after = _tail(self._descriptor, size)
+            if not size:  # a new file goes on where the one before it ended
+                after = _last_seal(self.path)
             repair = b"\n" if unfinished else b""
         data = repair + self._lines(event, torn, after)
         written = os.write(self._descriptor, data)
@@ -227,24 +230,41 @@ class JsonLinesSink(Staying):
     def _rotate(self) -> None:
         if self._fsync:
             os.fsync(self._descriptor)
-        last = max((_number(path) for path in log_files(self.path)), default=0)
+        last = max((number for number, _ in rotated_files(self.path)), default=0)
         os.rename(self.path, f"{self.path}.{last + 1:06d}")
 
-    def _tail(self, size: int) -> tuple[bool, str | None, str | None]:
-        """Of a file that somebody else wrote to last: whether its last line lacks its end, the hash of that line
-        if it is cut, and the hash in the seal of the last line that is not.
-        """
-        data, start = b"", size
-        while start > 0 and data.count(b"\n") < 2:
-            step = min(_BLOCK, start)
-            start -= step
-            data = os.pread(self._descriptor, step, start) + data
-        whole, _, piece = data.rpartition(b"\n")
-        if not piece:
-            return False, None, _sealed_hash(whole.rpartition(b"\n")[2])
-        if _is_json(piece):  # only the line break is missing
-            return True, None, _sealed_hash(piece)
-        return True, hashlib.sha256(piece).hexdigest(), _sealed_hash(whole.rpartition(b"\n")[2])
+
+def _tail(descriptor: int, size: int) -> tuple[bool, str | None, str | None]:
+    """Of a file that somebody else wrote to last: whether its last line lacks its end, the hash of that line if it is
+    cut, and the hash in the seal of the last line that is not.
+    """
+    data, start = b"", size
+    while start > 0 and data.count(b"\n") < 2:
+        step = min(_BLOCK, start)
+        start -= step
+        os.lseek(descriptor, start, os.SEEK_SET)  # no `pread` on Windows; writes append wherever this stands
+        data = os.read(descriptor, step) + data
+    whole, _, piece = data.rpartition(b"\n")
+    if not piece:
+        return False, None, _sealed_hash(whole.rpartition(b"\n")[2])
+    if _is_json(piece):  # only the line break is missing
+        return True, None, _sealed_hash(piece)
+    return True, hashlib.sha256(piece).hexdigest(), _sealed_hash(whole.rpartition(b"\n")[2])
+
+
+def _last_seal(log: Path) -> str | None:
+    """The hash in the seal of the last line of the file that was rotated last; None where there is none."""
+    rotated = [file for _, file in rotated_files(log) if file.is_file()]
+    if not rotated:
+        return None
+    try:
+        descriptor = os.open(rotated[-1], os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return None
+    try:
+        return _tail(descriptor, os.fstat(descriptor).st_size)[2]
+    finally:
+        os.close(descriptor)
 
 
 def _is_json(line: bytes) -> bool:
@@ -261,7 +281,8 @@ def _sealed_hash(line: bytes) -> str | None:
         value = json.loads(line)["seal"]["sha256"]
     except (ValueError, KeyError, TypeError):
         return None
-    return value if isinstance(value, str) else None
+    # Only a hash: a forged line must not speak through the lines of others.
+    return value if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else None
 
 
 def _after_fork() -> None:
@@ -277,13 +298,17 @@ if hasattr(os, "register_at_fork"):
 def log_files(path: str | os.PathLike[str]) -> list[Path]:
     """The files of a log in the order in which they were written: rotated ones, then `path`; those that exist."""
     log = Path(path)
-    rotated = [name for name in log.parent.glob(f"{glob.escape(log.name)}.*") if _number(name)]
-    return [*sorted(rotated, key=_number), *([log] if log.exists() else [])]
+    return [*(file for _, file in rotated_files(log)), *([log] if log.exists() else [])]
 
 
-def _number(path: Path) -> int:
-    suffix = path.name.rpartition(".")[2]
-    return int(suffix) if len(suffix) >= 6 and suffix.isascii() and suffix.isdigit() else 0
+def rotated_files(log: Path) -> list[tuple[int, Path]]:
+    """What has the name of a file rotated from a log, by its number; whether it is a file is not looked at."""
+    found = []
+    for path in log.parent.glob(f"{glob.escape(log.name)}.*"):
+        suffix = path.name.rpartition(".")[2]
+        if re.fullmatch("[0-9]{6,18}", suffix) and int(suffix) and suffix == f"{int(suffix):06d}":
+            found.append((int(suffix), path))
+    return sorted(found)
 
 
 @dataclass(frozen=True)

@@ -408,6 +408,20 @@ AnchorsOption = Annotated[
     list[Path] | None,
     typer.Option("--anchors", metavar="PATH", help="Anchors that must hold.", show_default=False),
 ]
+AllowOpenOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-open",
+        help="The log is in use: chains without an end are no problem, nor are lines after their last signature.",
+    ),
+]
+ArchivedOption = Annotated[
+    bool,
+    typer.Option(
+        "--archived",
+        help="Older files were put away: the log may begin where one of the anchors ends, and only there.",
+    ),
+]
 
 
 @audit_app.command("verify")
@@ -415,18 +429,19 @@ def audit_verify(
     log: LogArgument,
     key: KeyOption = None,
     anchors: AnchorsOption = None,
-    allow_open: Annotated[
-        bool, typer.Option("--allow-open", help="Chains without an end are no problem: the log is in use.")
-    ] = False,
+    allow_open: AllowOpenOption = False,
+    archived: ArchivedOption = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find edited, removed, moved and cut off lines of a log.
+    """Find edited, removed, moved and cut off lines of a log, and missing files; say what cannot be told.
 
-    Exit status: 0 the log is as it was written, 1 it is not, 2 an error (a file that cannot be read).
+    Exit status: 0 what is here is as it was written, 1 it is not, 2 an error (a file that cannot be read).
     """
     from nco_guard.cli.audit import run_audit_verify
 
-    raise typer.Exit(run_audit_verify(log, key, anchors or [], allow_open=allow_open, as_json=as_json))
+    raise typer.Exit(
+        run_audit_verify(log, key, anchors or [], allow_open=allow_open, archived=archived, as_json=as_json)
+    )
 
 
 @audit_app.command("anchor")
@@ -437,6 +452,14 @@ def audit_anchor(
         typer.Option("--output", "-o", metavar="PATH", help="Append the anchor here.", show_default=False),
     ],
     key: KeyOption = None,
+    anchors: AnchorsOption = None,
+    archived: ArchivedOption = False,
+    rotated: Annotated[
+        bool,
+        typer.Option(
+            "--rotated", help="Anchor the rotated files alone: what --archived needs once they are put away."
+        ),
+    ] = False,
 ) -> None:
     """Verify a log and write down the heads of its chains, signed if there is a key: to be kept elsewhere.
 
@@ -444,7 +467,7 @@ def audit_anchor(
     """
     from nco_guard.cli.audit import run_audit_anchor
 
-    raise typer.Exit(run_audit_anchor(log, output, key))
+    raise typer.Exit(run_audit_anchor(log, output, key, anchors or [], archived=archived, rotated=rotated))
 
 
 @audit_app.command("report")
@@ -458,9 +481,8 @@ def audit_report(
     ] = None,
     key: KeyOption = None,
     anchors: AnchorsOption = None,
-    allow_open: Annotated[
-        bool, typer.Option("--allow-open", help="Chains without an end are no problem: the log is in use.")
-    ] = False,
+    allow_open: AllowOpenOption = False,
+    archived: ArchivedOption = False,
     events: Annotated[
         int,
         typer.Option(
@@ -490,6 +512,7 @@ def audit_report(
             key,
             anchors or [],
             allow_open=allow_open,
+            archived=archived,
             max_events=events,
             exposure_from=exposure_from,
             as_json=as_json,

@@ -16,6 +16,7 @@ from nco_guard.audit import (
     read_anchors,
     verify_log,
 )
+from nco_guard.audit.jsonl import rotated_files
 from nco_guard.cli.output import print_json, say
 from nco_guard.errors import AuditError
 from nco_guard.visible import visible
@@ -23,7 +24,7 @@ from nco_guard.visible import visible
 __all__ = ["run_audit_anchor", "run_audit_report", "run_audit_verify"]
 
 _VERDICTS = {
-    "intact": "the log is as it was written",
+    "intact": "what is here of the log is as it was written",
     "open": "the log has no end, so lines may be missing there",
     "altered": "THE LOG IS NOT AS IT WAS WRITTEN",
     "untold": "nobody can tell whether the log is as it was written",
@@ -31,29 +32,49 @@ _VERDICTS = {
 
 
 def run_audit_verify(
-    log: Path, key: Path | None, anchors: Sequence[Path], *, allow_open: bool, as_json: bool
+    log: Path,
+    key: Path | None,
+    anchors: Sequence[Path],
+    *,
+    allow_open: bool,
+    archived: bool,
+    as_json: bool,
 ) -> int:
-    """Verify a log; returns 0 if it is as it was written, else 1."""
+    """Verify a log; returns 0 if what is here is as it was written, else 1."""
     report = verify_log(
         log,
         verifier=None if key is None else load_verifier(key),
         anchors=[anchor for path in anchors for anchor in read_anchors(path)],
         allow_open=allow_open,
+        archived=archived,
     )
     if as_json:
-        print_json({"ok": report.ok, **asdict(report)})
+        print_json({"ok": report.ok, "verdict": report.verdict, **asdict(report)})
     else:
-        _print(report, signed=key is not None)
+        _print(report)
     return 0 if report.ok else 1
 
 
-def run_audit_anchor(log: Path, output: Path, key: Path | None) -> int:
-    """Append an anchor for the log to a file; returns 1, and writes none, if the log is not as it was written."""
+def run_audit_anchor(
+    log: Path, output: Path, key: Path | None, anchors: Sequence[Path], *, archived: bool, rotated: bool
+) -> int:
+    """Append an anchor for the log to a file; returns 1, and writes none, if the log is not as it was written.
+
+    rotated: only of the files that were rotated from it, which is where a log goes on when they are put away.
+    """
     signer = None if key is None else load_signer(key)
-    verifier = None if key is None else load_verifier(key)
-    report = verify_log(log, verifier=verifier, allow_open=True)
+    files = [file for _, file in rotated_files(log)] if rotated else log
+    if not files:
+        raise AuditError(f"no file was rotated from {log}, so there is nothing to put away")
+    report = verify_log(
+        files,
+        verifier=None if key is None else load_verifier(key),
+        anchors=[anchor for path in anchors for anchor in read_anchors(path)],
+        allow_open=True,
+        archived=archived,
+    )
+    _print(report)
     if not report.ok:
-        _print(report, signed=key is not None)
         return 1
     anchor = make_anchor(report, signer)
     try:
@@ -61,7 +82,10 @@ def run_audit_anchor(log: Path, output: Path, key: Path | None) -> int:
             stream.write(anchor.to_json() + "\n")
     except OSError as error:
         raise AuditError(f"cannot write the anchor to {output}: {error.strerror}") from error
-    say(f"{log}: {len(anchor.heads)} chains anchored in {output}")
+    chains = f"{len(anchor.heads):,} chain{'' if len(anchor.heads) == 1 else 's'}"
+    say(
+        f"{log}: {chains} anchored in {output}; it vouches that these lines were there, not for who wrote them"
+    )
     return 0
 
 
@@ -72,6 +96,7 @@ def run_audit_report(
     anchors: Sequence[Path],
     *,
     allow_open: bool,
+    archived: bool,
     max_events: int,
     exposure_from: int,
     as_json: bool,
@@ -87,6 +112,7 @@ def run_audit_report(
         verifier=None if key is None else load_verifier(key),
         anchors=[anchor for path in anchors for anchor in read_anchors(path)],
         allow_open=allow_open,
+        archived=archived,
         max_events=max_events,
         exposure_from=exposure_from,
     )
@@ -100,6 +126,7 @@ def run_audit_report(
             f"{output}: {totals.events} events of {totals.runs} runs, {report.numbers.violations} violations; "
             f"{_VERDICTS[integrity.state]}"
         )
+        _print_limits(integrity.limits)
     return 0 if integrity.state == "intact" else 1
 
 
@@ -113,15 +140,14 @@ def _write_page(output: Path, page: str) -> None:
         raise AuditError(f"cannot write the report {output}: {error.strerror}") from error
 
 
-def _print(report: IntegrityReport, *, signed: bool) -> None:
+def _print(report: IntegrityReport) -> None:
     for problem in report.problems:
         say(str(problem))
-    verdict = "as it was written" if report.ok else f"{len(report.problems)} problems"
-    say(
-        f"{report.files[-1]}: {verdict} ({report.events} events, {len(report.chains)} chains, "
-        f"{len(report.files)} files)"
-    )
-    for chain in report.chains if signed else ():
-        covered = "nothing" if chain.signed is None else f"up to number {chain.signed}"
-        if chain.signed != chain.seq:
-            say(f"chain {chain.chain}: signed {covered}, goes on to number {chain.seq}")
+    say(f"{report.files[-1]}: {report.verdict}")
+    _print_limits(report.limits)
+
+
+def _print_limits(limits: Sequence[str]) -> None:
+    """What could not be told belongs to the verdict."""
+    for limit in limits:
+        say(f"not told: {limit}")

@@ -303,7 +303,13 @@ def test_an_anchor_vouches_for_files_that_were_put_away(tmp_path: Path) -> None:
     for file in older:
         file.unlink()
     assert what(verify_log(path)) == {"removed"}
-    assert verify_log(path, anchors=[anchor]).ok
+    assert what(verify_log(path, anchors=[anchor])) == {"removed", "anchor"}
+    report = verify_log(path, anchors=[anchor], archived=True)
+    assert report.ok
+    assert report.absent == 21
+    assert "put away" in report.verdict
+    assert "21 lines" in report.limits[0]
+    assert what(verify_log(path, archived=True)) == {"removed"}  # nobody but an anchor knows where it was cut
 
 
 def test_a_torn_line_is_vouched_for_by_the_next_writer_and_cannot_be_edited(tmp_path: Path) -> None:

@@ -32,10 +32,17 @@ KEY = bytes(range(32))
 
 
 def test_nothing_let_through_is_said_of_an_intact_log_only(tmp_path: Path) -> None:
-    path = clean_log(tmp_path / "log.jsonl")
-    numbers = read_report(path).numbers
+    path = clean_log(tmp_path / "log.jsonl", signer=HmacSigner(KEY))
+    vouched = {"verifier": HmacSigner(KEY), "anchors": [make_anchor(verify_log(path), HmacSigner(KEY))]}
+    numbers = read_report(path, **vouched).numbers  # type: ignore[arg-type]
     assert (verdict(numbers, "integrity"), verdict(numbers, "violations")) == ("Yes", "No")
     assert verdict(numbers, "mishaps") == "No"
+    assert {answer.tone for answer in answers(numbers)} == {"good", "plain"}
+    # Without a key and anchors more may have happened than stands here, and each answer says so.
+    numbers = read_report(path).numbers
+    assert verdict(numbers, "integrity") == "Yes, as far as it goes"
+    assert verdict(numbers, "violations") == verdict(numbers, "mishaps") == "No, in what is here"
+    assert not any(answer.tone == "good" for answer in answers(numbers))
     lines = path.read_bytes().splitlines(keepends=True)
     verification = next(place for place, line in enumerate(lines) if b'"kind":"verification"' in line)
     tampered = {
@@ -187,7 +194,10 @@ def test_the_command_writes_the_page_and_says_whether_the_log_is_whole(tmp_path:
     log, page = clean_log(tmp_path / "log.jsonl"), tmp_path / "report.html"
     done = CliRunner().invoke(app, ["audit", "report", str(log), "-o", str(page)])
     assert done.exit_code == 0, done.output
-    assert "the log is as it was written" in done.output
+    assert "what is here of the log is as it was written" in done.output
+    assert (
+        "not told: whether whole chains are gone from the end of the log: no anchor was given" in done.output
+    )
     assert page.stat().st_mode & 0o777 == 0o600
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     printed = CliRunner().invoke(app, ["audit", "report", str(log), "--json"])

@@ -171,7 +171,7 @@ def test_the_first_screen_answers_the_four_questions(
 ) -> None:
     page = opened(written)
     for key, answer in {
-        "integrity": "Yes",
+        "integrity": "Yes, as far as it goes",
         "violations": "Yes",
         "interventions": f"{len(reference.of('intervention')):,} interventions",
         "mishaps": f"{len(reference.of('dead_end'))} dead ends, "

@@ -69,6 +69,7 @@ class Integrity(_Frozen):
         "untold": the log was written without a chain (all of its lines, or a database), so nothing can be told.
     signatures_checked: a key was given. signed_chains: chains signed up to their last line by it. anchors: how many
     were held against the log. problems: the first of them; `problem_counts` counts all, by kind.
+    limits: what could not be told, a sentence each. absent: lines that were put away and not read.
     """
 
     state: Literal["intact", "open", "altered", "untold"]
@@ -81,6 +82,18 @@ class Integrity(_Frozen):
     anchors: int
     problems: tuple[LoggedProblem, ...]
     problem_counts: dict[str, int]
+    limits: tuple[str, ...]
+    absent: int
+
+    @property
+    def vouched(self) -> bool:
+        """Whether keys and anchors vouch for all of the log up to the last anchor: then answers need no "but"."""
+        return (
+            self.state == "intact"
+            and not (self.open_chains or self.absent)
+            and bool(self.signatures_checked and self.anchors)
+            and self.signed_chains == self.chains
+        )
 
 
 class Totals(_Frozen):

@@ -14,8 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from nco_guard.audit.anchors import Anchor
 from nco_guard.audit.events import parse_event
-from nco_guard.audit.integrity import Anchor, IntegrityReport, verify_log
+from nco_guard.audit.integrity import IntegrityReport, verify_log
 from nco_guard.audit.report.aggregate import Aggregator
 from nco_guard.audit.report.model import Integrity, LoggedProblem, LogReport
 from nco_guard.audit.report.table import EventTable, TableBuilder
@@ -42,6 +43,7 @@ def read_report(
     verifier: SignatureVerifier | None = None,
     anchors: Iterable[Anchor] = (),
     allow_open: bool = False,
+    archived: bool = False,
     max_events: int = 100_000,
     exposure_from: int = 8,
     generated: datetime | None = None,
@@ -49,7 +51,8 @@ def read_report(
     """Verify a log and count what it says.
 
     path: a file of JSON lines, those rotated from it are read first; or a database of `SqliteSink`, of which nobody can
-        tell whether it is as it was written. verifier, anchors, allow_open: as for `nco_guard.audit.verify_log`.
+        tell whether it is as it was written. verifier, anchors, allow_open, archived: as for
+        `nco_guard.audit.verify_log`.
     max_events: how many events the table keeps: the last ones, and before all others violations, dead ends and errors.
     exposure_from: from how many code points of a would-be match on a text counts as exposing a rule.
     generated: the time that the report bears; now.
@@ -73,6 +76,7 @@ def read_report(
             verifier=verifier,
             anchors=held,
             allow_open=allow_open,
+            archived=archived,
             each=lambda event: table.add(event, aggregator.add(event)),
             max_problems=PROBLEMS,
         )
@@ -104,6 +108,8 @@ def _read_database(path: str | os.PathLike[str], aggregator: Aggregator, table: 
         anchors=0,
         problems=tuple(problems),
         problem_counts={"unknown": refused} if refused else {},
+        limits=(),
+        absent=0,
     )
 
 
@@ -133,5 +139,7 @@ def _integrity(report: IntegrityReport, *, signatures_checked: bool, anchors: in
                 for one in report.problems
             ],
             "problem_counts": report.counts,
+            "limits": report.limits,
+            "absent": report.absent,
         }
     )

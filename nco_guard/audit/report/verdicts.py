@@ -1,7 +1,7 @@
 """The four questions that a report answers first, in words; no answer is better than what the log can show.
 
 That nothing was let through is said without a qualification only of an intact log in which every guarded sequence was
-verified and no event is missing.
+verified, no event is missing, and which signatures and anchors vouch for: no answer speaks for what is not there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _intact(report: LogReport) -> Answer:
     answer: str
     tone: Tone
     if integrity.state == "intact":
-        answer, tone = ("Yes, as far as it goes", "plain") if integrity.open_chains else ("Yes", "good")
+        answer, tone = ("Yes", "good") if integrity.vouched else ("Yes, as far as it goes", "plain")
     elif integrity.state == "open":
         answer, tone = "Not confirmed", "doubt"
     elif integrity.state == "altered":
@@ -86,24 +86,16 @@ def _grounds(integrity: Integrity) -> list[str]:
         )
     else:
         notes.append(f"{plural(integrity.lines, 'line')} in {chains}; all hashes agree.")
-        if integrity.open_chains:
-            notes.append(
-                f"{integrity.open_chains:,} of them without an end, which was accepted: their last lines could be "
-                "missing."
-            )
     if integrity.signatures_checked:
         notes.append(
             f"Signed with the given key up to the last line: {integrity.signed_chains:,} of {chains}."
         )
     else:
-        notes.append(
-            "Signatures were not checked (no key was given): hashes alone do not show that somebody wrote the whole "
-            "log anew."
-        )
+        notes.append("Signatures were not checked.")
     if integrity.anchors:
         held = "does not hold" if "anchor" in integrity.problem_counts else "holds"
         notes.append(f"{plural(integrity.anchors, 'anchor')} checked: what came before {held}.")
-    return notes
+    return [*notes, *(f"Not told: {visible(limit)}." for limit in integrity.limits)]
 
 
 def _let_through(report: LogReport) -> Answer:
@@ -118,8 +110,7 @@ def _let_through(report: LogReport) -> Answer:
         notes.append(f"{plural(totals.unfinished, 'run')} without an end on record.")
     if totals.lost or totals.cut_runs:
         notes.append("Events are missing, so more may have happened than is counted here.")
-    if report.integrity.state == "intact" and report.integrity.open_chains:
-        notes.append("The log has no end yet: what comes after its last line is not known.")
+    notes += _not_here(report.integrity)
     elsewhere = [corpus for corpus in report.corpora if corpus.source in ("observed", "apart")]
     if elsewhere:
         found, of = sum(one.violations for one in elsewhere), sum(one.texts for one in elsewhere)
@@ -145,7 +136,7 @@ def _let_through(report: LogReport) -> Answer:
             answer, tone = "Not on record", "doubt"
             notes.insert(0, checked)
         else:
-            answer, tone = "No", "good"
+            answer, tone = _no(report)
             notes.insert(0, checked)
     return Answer("violations", question, answer, tone, tuple(notes))
 
@@ -181,7 +172,35 @@ def _prevented(report: LogReport) -> Answer:
 def _complete(report: LogReport) -> bool:
     """Whether the log holds all that there ever was to hold, as far as that can be shown."""
     integrity, totals = report.integrity, report.totals
-    return integrity.state == "intact" and not (integrity.open_chains or totals.lost or totals.cut_runs)
+    gone = integrity.open_chains or integrity.absent or totals.lost or totals.cut_runs
+    return integrity.state == "intact" and not gone
+
+
+def _no(report: LogReport) -> tuple[str, Tone]:
+    """That nothing happened, as far as the log can show it: what is not here may say otherwise."""
+    return ("No", "good") if report.integrity.vouched else ("No, in what is here", "plain")
+
+
+def _not_here(integrity: Integrity) -> list[str]:
+    """Lines that this page cannot speak for."""
+    if integrity.state != "intact":
+        return []
+    notes = []
+    if integrity.absent:
+        notes.append(
+            f"{plural(integrity.absent, 'line')} that were put away {'was' if integrity.absent == 1 else 'were'} not "
+            "read: what they say is not counted here."
+        )
+    if integrity.open_chains:
+        notes.append("The log has no end yet: what comes after its last line is not known.")
+    if not integrity.anchors:
+        notes.append(
+            "This speaks for the lines that are here. No anchor was given, so whole chains could be gone from the end "
+            "of the log without a trace."
+        )
+    if not integrity.signatures_checked:
+        notes.append("No key was given, so somebody could have written all of it anew.")
+    return notes
 
 
 def _mishaps(report: LogReport) -> Answer:
@@ -204,7 +223,7 @@ def _mishaps(report: LogReport) -> Answer:
     if found:
         answer, tone = ", ".join(found), "doubt"
     elif _complete(report):
-        answer, tone = "No", "good"
+        answer, tone = _no(report)
     else:
         answer, tone = "Not on record", "doubt"
     return Answer("mishaps", question, answer, tone, tuple(notes))
