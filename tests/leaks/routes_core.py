@@ -1,0 +1,434 @@
+"""Routes of the core: a guard's own methods, its sessions and processors, the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from transformers import BatchEncoding, ContinuousBatchingConfig
+from transformers.generation import BaseStreamer
+from typer.testing import CliRunner
+
+from nco_guard import Guard, Verifier, verify
+from nco_guard.audit import JsonLinesSink, read_events
+from nco_guard.errors import ViolationError
+from tests.leaks.local import insisting, knowing_tokenizer, longing, pipe_of, tokenizer
+from tests.leaks.routes import Route, Run, route
+
+__all__ = ["ROUTES"]
+
+ROUTES: list[Route] = []
+PROMPT = "assistant:~ "
+LENGTH = 72
+
+
+def _model(run: Run) -> Any:
+    return insisting(run.value())
+
+
+def _shown(run: Run, result: Any, by: Any = None) -> None:
+    by = by or tokenizer()
+    for text, ids, report in zip(result.texts, result.token_ids, result.reports, strict=True):
+        run.places.add("text", text)
+        run.places.add("decoded ids", by.decode(ids, skip_special_tokens=True))
+        run.places.add("report", report)
+    run.places.result = result.texts
+    run.places.add("result", repr(result))
+
+
+# -- generation ------------------------------------------------------------------------------------------------
+
+_GENERATE: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": {"do_sample": True, "temperature": 0.7},
+    "beams": {"num_beams": 3},
+    "several sequences": {"num_beams": 3, "num_return_sequences": 2},
+    "stop strings": {"stop_strings": ["Oslo", "nora.k"]},
+    "device tables": {"tables": "device"},
+    "short": {"max_new_tokens": 11},
+}
+
+
+def _generation(name: str, options: dict[str, Any]) -> None:
+    @route(
+        ROUTES,
+        f"Guard.generate, {name}",
+        carries=["written"],
+        covers=["nco_guard.Guard", "nco_guard.Guard.generate", "nco_guard.Policy", "nco_guard.RegexRule"],
+        # Of eleven tokens few texts have come to the secret.
+        silent=name in ("short", "stop strings"),
+    )
+    def generate(run: Run) -> None:
+        torch.manual_seed(0)
+        # Without a sink where the host must not be asked.
+        guard = Guard(run.policy) if "tables" in options else run.guard()
+        prompts = [PROMPT, f"hello {PROMPT}"] if name == "greedy" else PROMPT
+        settings = {"max_new_tokens": LENGTH, "do_sample": False, **options}
+        _shown(run, guard.generate(_model(run), tokenizer(), prompts, **settings))
+        run.places.add(
+            "guard", [repr(guard), str(guard), repr(guard.history), *map(repr, guard.history.runs)]
+        )
+
+
+for _name, _options in _GENERATE.items():
+    _generation(_name, _options)
+
+
+@route(
+    ROUTES,
+    "Guard.generate under rules of a call",
+    carries=["written"],
+    covers=["nco_guard.Guard.with_policy", "nco_guard.Guard.with_rules", "nco_guard.Guard.without"],
+)
+def revised(run: Run) -> None:
+    empty = run.guard().without(*(rule.id for rule in run.policy.rules[1:]))
+    guard = empty.with_rules(*run.policy.rules[1:]).with_policy(run.policy)
+    _shown(run, guard.generate(_model(run), tokenizer(), PROMPT, max_new_tokens=LENGTH, do_sample=False))
+
+
+class Kept(BaseStreamer):  # type: ignore[misc]
+    """Keeps each piece of ids that it is given."""
+
+    def __init__(self) -> None:
+        self.ids: list[list[int]] = []
+
+    def put(self, value: Any) -> None:
+        self.ids.append(value.flatten().tolist())
+
+    def end(self) -> None:
+        pass
+
+
+@route(ROUTES, "Guard.generate, streamer", carries=["written"], covers=["nco_guard.Guard.generate"])
+def streamer(run: Run) -> None:
+    kept = Kept()
+    _shown(
+        run,
+        run.guard().generate(
+            _model(run), tokenizer(), PROMPT, max_new_tokens=LENGTH, do_sample=False, streamer=kept
+        ),
+    )
+    run.places.chunks((tokenizer().decode(ids) for ids in kept.ids[1:]), "streamed ids")
+
+
+@route(ROUTES, "Guard.stream", carries=["written"], covers=["nco_guard.Guard.stream"])
+def stream(run: Run) -> None:
+    pieces = run.guard().stream(_model(run), tokenizer(), PROMPT, max_new_tokens=LENGTH, do_sample=False)
+    run.places.returned("".join(run.places.chunks(pieces)))
+
+
+#: What decodes with a cache of its own is shown a model whose longing depends on the last token alone.
+_TOO_LONG = ("alone", "twice", "between wide characters", "all forms", "at a line's end", "in the middle")
+_SMALL = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=128, seed=0)
+
+
+@route(
+    ROUTES,
+    "Guard.generate_batch",
+    carries=["written"],
+    covers=["nco_guard.Guard.generate_batch"],
+    skips=_TOO_LONG,
+    drawn=True,
+)
+def batch(run: Run) -> None:
+    model = longing(run.value())
+    made = run.guard().generate_batch(
+        model,
+        knowing_tokenizer(),
+        ["a", "b"],
+        max_new_tokens=40,
+        do_sample=True,
+        continuous_batching_config=_SMALL,
+    )
+    _shown(run, made, knowing_tokenizer())
+
+
+@route(
+    ROUTES,
+    "Guard.continuous",
+    carries=["written"],
+    covers=["nco_guard.Guard.continuous"],
+    skips=_TOO_LONG,
+    drawn=True,
+)
+def continuous(run: Run) -> None:
+    model, guard = longing(run.value()), run.guard()
+    with guard.continuous(
+        model, knowing_tokenizer(), do_sample=True, continuous_batching_config=_SMALL
+    ) as requests:
+        requests.submit("a", max_new_tokens=40)
+        texts = [run.places.add("request", result).text for result in requests.results()]
+    run.places.returned(texts)
+
+
+# -- pipelines -------------------------------------------------------------------------------------------------
+
+_CALLS: dict[str, Any] = {
+    "a text": lambda pipe: pipe(PROMPT),
+    "texts": lambda pipe: pipe([PROMPT, "b " + PROMPT], batch_size=2),
+    "a chat": lambda pipe: pipe([{"role": "user", "content": "Hello"}]),
+    "without the prompt": lambda pipe: pipe(PROMPT, return_full_text=False),
+    "ids": lambda pipe: tokenizer().decode(pipe(PROMPT, return_tensors=True)[0]["generated_token_ids"]),
+    "an iterator": lambda pipe: list(pipe(prompt for prompt in [PROMPT])),
+    "predict": lambda pipe: pipe.predict(PROMPT),
+    "transform": lambda pipe: pipe.transform(PROMPT),
+    "run_single": lambda pipe: pipe.run_single(PROMPT, {}, {"max_new_tokens": LENGTH}, {}),
+    "forward": lambda pipe: _forwarded(pipe, pipe.forward),
+    "_forward": lambda pipe: _forwarded(pipe, pipe._forward),
+    "iterate": lambda pipe: list(pipe.iterate([PROMPT], {}, {"max_new_tokens": LENGTH}, {})),
+    "run_multi": lambda pipe: pipe.run_multi([PROMPT], {}, {"max_new_tokens": LENGTH}, {}),
+    "get_iterator": lambda pipe: list(pipe.get_iterator([PROMPT], 0, 1, {}, {"max_new_tokens": LENGTH}, {})),
+    "a deep copy": lambda pipe: __import__("copy").deepcopy(pipe)(PROMPT),
+    "a copy": lambda pipe: __import__("copy").copy(pipe)(PROMPT),
+}
+
+
+_INNER = ("run_single", "forward", "_forward", "iterate", "run_multi", "get_iterator")
+
+
+def _forwarded(pipe: Any, forward: Any) -> Any:
+    ids = tokenizer()(PROMPT, return_tensors="pt")
+    inputs = {**BatchEncoding(ids), "prompt_text": PROMPT}
+    made = forward(inputs, max_new_tokens=LENGTH, do_sample=False)
+    return tokenizer().batch_decode(
+        made["generated_sequence"].reshape(-1, made["generated_sequence"].shape[-1])
+    )
+
+
+def _pipelines(name: str, call: Any) -> None:
+    @route(
+        ROUTES,
+        f"Guard.wrap, {name}",
+        carries=["written"],
+        covers=["nco_guard.Guard.wrap"],
+        # What is refused by name shows nothing.
+        silent=name in _INNER,
+        raises=(AttributeError,) if name in _INNER else (),
+    )
+    def wrapped(run: Run) -> None:
+        run.places.returned(call(run.guard().wrap(pipe_of(_model(run)))))
+
+
+for _name, _call in _CALLS.items():
+    _pipelines(_name, _call)
+
+
+# -- processors and sessions -----------------------------------------------------------------------------------
+
+
+def _bare(run: Run, processor: Any, ids: Any, tokens: int) -> Any:
+    made = _model(run).generate(ids, logits_processor=[processor], max_new_tokens=tokens, do_sample=False)
+    run.places.add("decoded ids", tokenizer().decode(made[0, ids.shape[1] :], skip_special_tokens=True))
+    return made
+
+
+def _prompt_ids() -> Any:
+    return tokenizer()(PROMPT, return_tensors="pt").input_ids
+
+
+@route(ROUTES, "Guard.logits_processor", carries=["written"], covers=["nco_guard.Guard.logits_processor"])
+def processor(run: Run) -> None:
+    made = _bare(run, run.guard().logits_processor(tokenizer(), max_new_tokens=LENGTH), _prompt_ids(), LENGTH)
+    run.places.returned(tokenizer().decode(made[0]))
+
+
+@route(
+    ROUTES,
+    "Guard.logits_processor, past the length that it was told",
+    carries=["written"],
+    covers=["nco_guard.Guard.logits_processor"],
+)
+def processor_past(run: Run) -> None:
+    made = _bare(run, run.guard().logits_processor(tokenizer(), max_new_tokens=5), _prompt_ids(), LENGTH)
+    run.places.returned(tokenizer().decode(made[0]))
+
+
+@route(
+    ROUTES,
+    "Guard.logits_processor, used again",
+    carries=["written"],
+    covers=["nco_guard.Guard.logits_processor"],
+)
+def processor_again(run: Run) -> None:
+    used = run.guard().logits_processor(tokenizer(), max_new_tokens=20)
+    ids = _prompt_ids()
+    for _ in range(4):
+        # The text so far, cut off and gone on with, as a chat that is continued.
+        ids = _bare(run, used, ids, 20)[:, :-1]
+    run.places.returned(tokenizer().decode(ids[0]))
+
+
+@route(
+    ROUTES,
+    "Session",
+    carries=["written"],
+    covers=["nco_guard.Session", "nco_guard.BoundGuard", "nco_guard.Guard.bind"],
+)
+def session(run: Run) -> None:
+    bound = run.guard().bind(tokenizer())
+    one = bound.session()
+    model = _model(run)
+    for step in range(LENGTH):
+        written = b"".join(bound.vocabulary.tokens[index] for index in one.token_ids)
+        wanted = dict(model._wanted(written))
+        scores = np.full(bound.vocabulary.width, -1.0)
+        for index, gain in wanted.items():
+            scores[index] = gain
+        remaining = LENGTH - step
+        scores[one.forbidden_ids(remaining)] = -np.inf
+        one.advance(int(scores.argmax()))
+        if one.ended:
+            break
+    run.places.returned(one.text)
+    run.places.add("objects", [repr(one), str(one), repr(bound), str(bound), repr(bound.stats)])
+    with contextlib.suppress(TypeError):
+        run.places.add("explanation", repr(one.explain(0)))
+
+
+# -- finished text ---------------------------------------------------------------------------------------------
+
+
+@route(ROUTES, "Guard.redact", carries=["text"], covers=["nco_guard.Guard.redact"], unchanged=True)
+def redact(run: Run) -> None:
+    done = run.guard().redact(run.value())
+    run.places.returned(done.text)
+    run.places.add("redaction", done)
+
+
+def _verified(name: str, covers: list[str], report: Any) -> None:
+    @route(ROUTES, name, carries=["text"], covers=covers, silent=True)
+    def verified(run: Run) -> None:
+        made = report(run)
+        run.places.add("report", made)
+        run.places.add("report as text", [repr(made), str(made)])
+
+
+_verified(
+    "Guard.verify",
+    ["nco_guard.Guard.verify", "nco_guard.Report", "nco_guard.Finding"],
+    lambda run: run.guard().verify(run.value()),
+)
+_verified(
+    "Guard.verify_many",
+    ["nco_guard.Guard.verify_many"],
+    lambda run: run.guard().verify_many([run.value(), "b"]),
+)
+_verified(
+    "Verifier",
+    ["nco_guard.Verifier", "nco_guard.Guard.verifier"],
+    lambda run: Verifier(run.policy).verify(run.value()),
+)
+_verified("verify", ["nco_guard.verify"], lambda run: verify(run.policy, run.value()))
+
+
+def _streamed(action: Any, size: int) -> None:
+    @route(
+        ROUTES,
+        f"Guard.stream_verifier, {action}, pieces of {size}",
+        carries=["text"],
+        covers=["nco_guard.Guard.stream_verifier"],
+        raises=(ViolationError,),
+        unchanged=True,
+    )
+    def streamed(run: Run) -> None:
+        verifier, text = run.guard().stream_verifier(action=action), run.value()
+
+        def pieces() -> Iterator[str]:
+            for start in range(0, len(text), size):
+                yield verifier.feed(text[start : start + size])
+            yield verifier.finish()
+
+        shown: list[str] = []
+        try:
+            shown.extend(pieces())
+        finally:
+            run.places.chunks(shown)
+            run.places.add("report", verifier.report)
+        run.places.returned("".join(shown))
+
+
+for _action in ("redact", "raise"):
+    for _size in (1, 7):
+        _streamed(_action, _size)
+
+
+# -- the command line ------------------------------------------------------------------------------------------
+
+_COMMANDS: dict[str, list[str]] = {
+    "text": ["verify"],
+    "JSON": ["verify", "--format", "json"],
+    "SARIF": ["verify", "--format", "sarif"],
+}
+
+
+def _commands(name: str, arguments: list[str]) -> None:
+    @route(
+        ROUTES, f"nco-guard verify, {name}", carries=["text"], covers=["nco_guard.cli.verify"], silent=True
+    )
+    def command(run: Run) -> None:
+        _called(run, [*arguments, str(_policy_file(run)), str(_text_file(run))])
+
+
+def _policy_file(run: Run) -> Path:
+    path = run.places.folder / "policy.json"
+    path.write_text(json.dumps(run.policy.model_dump(mode="json", exclude_unset=True)))
+    return path
+
+
+def _text_file(run: Run) -> Path:
+    path = run.places.folder / "a.txt"
+    path.write_text(run.value(), newline="")
+    return path
+
+
+def _called(run: Run, arguments: list[str]) -> str:
+    from nco_guard.cli import app
+
+    done = CliRunner().invoke(app, arguments)
+    if done.exit_code == 2 or (done.exception is not None and not isinstance(done.exception, SystemExit)):
+        raise AssertionError(done.output) from done.exception
+    run.places.add("stdout of the command", done.stdout)
+    run.places.add("stderr of the command", done.stderr)
+    return done.stdout
+
+
+for _name, _arguments in _COMMANDS.items():
+    _commands(_name, _arguments)
+
+
+@route(ROUTES, "nco-guard verify --redact", carries=["text"], covers=["nco_guard.cli.verify"], unchanged=True)
+def redacted_copy(run: Run) -> None:
+    copy = run.places.folder / "copy.txt"
+    _called(run, ["verify", "--redact", str(copy), str(_policy_file(run)), str(_text_file(run))])
+    run.places.returned(copy.read_bytes().decode())
+
+
+@route(ROUTES, "nco-guard generate", carries=["written"], covers=["nco_guard.cli.generate"])
+def generated(run: Run) -> None:
+    policy, log = _policy_file(run), run.places.folder / "cli.jsonl"
+    arguments = ["generate", "--model", ".", "--policy", str(policy), "--prompt", PROMPT, "--audit", str(log)]
+    # The model's longing is no weight that could be saved; all else is as the command does it.
+    with patch("nco_guard.cli.generate.load_model", lambda path: (_model(run), tokenizer())):
+        run.places.returned(_called(run, arguments))
+    run.places.add("audit log of the command", log.read_text())
+    run.places.add("events of the log", [repr(event) for event in read_events(log).events])
+
+
+@route(
+    ROUTES, "nco-guard audit report", carries=["written"], covers=["nco_guard.cli.audit_report"], silent=True
+)
+def reported(run: Run) -> None:
+    log, page = run.places.folder / "own.jsonl", run.places.folder / "report.html"
+    with JsonLinesSink(log) as sink:
+        guard = Guard(run.policy, audit=sink, correlation_key=b"k" * 16)
+        guard.generate(_model(run), tokenizer(), PROMPT, max_new_tokens=LENGTH, do_sample=False)
+    run.places.add("audit log with a correlation key", log.read_text())
+    run.places.add("verdict", _called(run, ["audit", "verify", str(log)]))
+    _called(run, ["audit", "report", str(log), "-o", str(page)])
+    run.places.add("report's page", page.read_text())

@@ -1,0 +1,115 @@
+"""Routes of the one room for values: a `Cleaner`, asked directly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nco_guard.audit import RunRecorder
+from nco_guard.errors import ViolationError
+from nco_guard.values import Cleaner, texts_of
+from tests.leaks.routes import Route, Run, route
+
+__all__ = ["ROUTES"]
+
+ROUTES: list[Route] = []
+_COVERS = ["nco_guard.values.Cleaner"]
+
+
+def _cleaner(run: Run, action: Any = "redact") -> Cleaner:
+    return Cleaner(run.guard(), action, record=RunRecorder(run.sink))
+
+
+@route(ROUTES, "Cleaner.value", carries=["value", "text"], covers=_COVERS, unchanged=True)
+def value(run: Run) -> None:
+    given = run.value()
+    cleaned = run.places.returned(_cleaner(run).value(given))
+    if run.shape.same and run.secret.name == "clean" and cleaned is not given:
+        raise AssertionError("another object, though nothing was found")
+
+
+@route(ROUTES, "Cleaner.value, raise", carries=["value", "text"], covers=_COVERS, unchanged=True)
+def refused(run: Run) -> None:
+    try:
+        run.places.returned(_cleaner(run, "raise").at("a place").value(run.value()))
+    except ViolationError as error:
+        run.places.failed(error)
+
+
+@route(ROUTES, "Cleaner.value, report", carries=["value", "text"], covers=_COVERS, silent=True)
+def reported(run: Run) -> None:
+    # Shown is what it records; the value is the caller's.
+    _cleaner(run, "report").value(run.value())
+
+
+@route(
+    ROUTES,
+    "Cleaner.rules",
+    carries=["value", "text"],
+    covers=[*_COVERS, "nco_guard.values.texts_of"],
+    silent=True,
+)
+def rules(run: Run) -> None:
+    found = run.places.add("rules", _cleaner(run).rules(run.value()))
+    if run.shape.same and bool(found) != (run.secret.name == "secret" and run.policy.name == "canaries"):
+        raise AssertionError(f"rules {found}")
+    list(texts_of(run.value()))
+
+
+@route(ROUTES, "Cleaner.metadata", carries=["value"], covers=_COVERS)
+def metadata(run: Run) -> None:
+    run.places.returned(_cleaner(run, "raise").metadata(run.value()))
+
+
+@route(ROUTES, "Cleaner.text", carries=["text"], covers=_COVERS, unchanged=True)
+def text(run: Run) -> None:
+    run.places.returned(_cleaner(run).text(run.value()))
+
+
+@route(ROUTES, "Cleaner.texts", carries=["text"], covers=_COVERS)
+def texts(run: Run) -> None:
+    whole = run.value()
+    pieces = [whole[at : at + 7] for at in range(0, len(whole), 7)]
+    kept = run.places.returned(_cleaner(run).texts(pieces))
+    run.places.joined(kept)
+    if len(kept) != len(pieces):
+        raise AssertionError("pieces were lost")
+
+
+@route(ROUTES, "Cleaner.identifier", carries=["text"], covers=_COVERS, unchanged=True)
+def identifier(run: Run) -> None:
+    one = _cleaner(run).identifier(run.value())
+    if one != _cleaner(run).identifier(run.value()):
+        raise AssertionError("not the same twice")
+    run.places.returned(one)
+
+
+@route(ROUTES, "Cleaner.name", carries=["text"], covers=_COVERS, unchanged=True, raises=(ViolationError,))
+def name(run: Run) -> None:
+    run.places.returned(_cleaner(run).name(run.value()))
+
+
+@route(ROUTES, "Cleaner.json_text", carries=["json", "text"], covers=_COVERS, unchanged=True)
+def json_text(run: Run) -> None:
+    run.places.returned(_cleaner(run).json_text(run.value()), parsed=True)
+
+
+@route(
+    ROUTES, "Cleaner.json_text of what was parsed", carries=["json"], covers=_COVERS, skips=["same key twice"]
+)
+def parsed(run: Run) -> None:
+    cleaned = _cleaner(run).json_text(run.value())
+    try:
+        run.places.returned(json.loads(cleaned), parsed=True)
+    except ValueError:
+        run.places.returned(cleaned, parsed=True)
+
+
+@route(ROUTES, "Cleaner.error", carries=["error"], covers=_COVERS)
+def error(run: Run) -> None:
+    run.places.failed(_cleaner(run).error(run.value(), RuntimeError))
+
+
+@route(ROUTES, "Cleaner.error, raise", carries=["error"], covers=_COVERS)
+def error_refused(run: Run) -> None:
+    run.places.failed(_cleaner(run, "raise").error(run.value(), RuntimeError))

@@ -1,0 +1,23 @@
+"""The core: whatever a local model insists on, and whatever text is handed in, no place shows what is forbidden."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.leaks.quick import assert_holds, some_of
+from tests.leaks.routes import Route, carried
+from tests.leaks.routes_core import ROUTES
+from tests.leaks.shapes_texts import TEXTS, WRITTEN
+
+CORPUS = [*TEXTS, *WRITTEN]
+
+
+@pytest.mark.parametrize("one", ROUTES, ids=repr)
+def test_no_place_shows_what_is_forbidden(one: Route) -> None:
+    assert_holds(one, some_of(one, ROUTES, CORPUS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", ROUTES, ids=repr)
+def test_no_place_shows_it_in_any_shape(one: Route) -> None:
+    assert_holds(one, carried(one, CORPUS), control=True)
