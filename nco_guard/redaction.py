@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nco_guard.automata.search import find_spans
@@ -24,6 +24,7 @@ from nco_guard.verify import Finding, Report, verify
 __all__ = [
     "REDACTED",
     "Action",
+    "Placed",
     "Redaction",
     "Replacement",
     "Replacer",
@@ -283,6 +284,20 @@ class StreamVerifier:
             raise ViolationError(_in_order(self._compiled, broken), self._where)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A piece of redacted text, and where in the text that was fed it comes from, or what it replaces begins."""
+
+    place: int
+    text: str
+    replaces: bool = False
+
+    def cut(self, size: int) -> tuple[Placed, Placed]:
+        """Its first characters, and the rest."""
+        after = self.place if self.replaces else self.place + size
+        return replace(self, text=self.text[:size]), replace(self, place=after, text=self.text[size:])
+
+
 class Replacer:
     """Puts replacements in the place of matches, while text and findings arrive.
 
@@ -316,23 +331,35 @@ class Replacer:
 
     def feed(self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False) -> str:
         """Read on. `findings`: hard ones that are new; `safe`: those that are yet to come start here or later."""
+        return "".join(piece.text for piece in self.feed_placed(text, findings, safe=safe, final=final))
+
+    def feed_placed(
+        self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False
+    ) -> list[Placed]:
+        """The same in pieces that know where they come from."""
         self._text += text
         self._spans += findings
         limit = self._base + len(self._text) if final else safe
         certain = [span for span in self._spans if final or span.start < limit]
         self._spans = [span for span in self._spans if not (final or span.start < limit)]
-        pieces: list[str] = []
+        pieces: list[Placed] = []
         position = max(self._base, self._hidden)
         for start, end, rule_id in _merged(self._compiled, certain):
             # One that overlaps what was replaced before only hides more.
             if start >= self._hidden:
-                pieces += self._text[position - self._base : start - self._base], self._replacements[rule_id]
+                pieces.append(Placed(position, self._text[position - self._base : start - self._base]))
+                pieces.append(Placed(start, self._replacements[rule_id], replaces=True))
             self._hidden = position = max(self._hidden, end)
         if position < limit:
-            pieces.append(self._text[position - self._base : limit - self._base])
+            pieces.append(Placed(position, self._text[position - self._base : limit - self._base]))
         self._text = self._text[max(0, limit - self._base) :]
         self._base = limit
-        return "".join(pieces)
+        return [piece for piece in pieces if piece.text]
+
+    @property
+    def decided(self) -> int:
+        """What comes before this place is shown, or never will be."""
+        return max(self._base, self._hidden)
 
 
 class SafeEnds:

@@ -6,7 +6,21 @@ read; none is imported here.
 """
 
 from nco_guard.values.cleaner import Cleaner
+from nco_guard.values.replies import Event, InvalidCall, ReplyReader, Text, ToolCall
 from nco_guard.values.roles import Fields, Role, register
+from nco_guard.values.streaming import ValueStream
 from nco_guard.values.texts import texts_of
 
-__all__ = ["Cleaner", "Fields", "Role", "register", "texts_of"]
+__all__ = [
+    "Cleaner",
+    "Event",
+    "Fields",
+    "InvalidCall",
+    "ReplyReader",
+    "Role",
+    "Text",
+    "ToolCall",
+    "ValueStream",
+    "register",
+    "texts_of",
+]

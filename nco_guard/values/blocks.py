@@ -10,7 +10,7 @@ from typing import Any
 
 from nco_guard.values.roles import Role
 
-__all__ = ["JOINED", "PIECEMEAL", "is_block", "is_piecemeal", "role_of_key"]
+__all__ = ["JOINED", "PIECEMEAL", "is_block", "is_piecemeal", "kind_of_block", "role_of_key"]
 
 #: Names under which a text is repeated token by token: no piece matches, and all of them together are the text.
 PIECEMEAL = frozenset(
@@ -74,6 +74,12 @@ def is_block(value: Any) -> bool:
     return (
         isinstance(value, Mapping) and isinstance(value.get("type"), str) and value["type"] not in _MESSAGES
     )
+
+
+def kind_of_block(block: Any) -> str:
+    """What sort of text a block holds: "" for what is said, others for what is thought; sorts are not read together."""
+    kind = block.get("type") if isinstance(block, Mapping) else type(block).__name__
+    return next((part for part in ("reason", "think", "summary") if part in str(kind).lower()), "")
 
 
 def is_piecemeal(name: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -11,8 +11,10 @@ from nco_guard.redaction import REDACTED, Action, Replacement
 from nco_guard.values.cleaning import cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
+from nco_guard.values.flows import TextFlow
 from nco_guard.values.identifiers import new_identifier
 from nco_guard.values.roles import Role
+from nco_guard.values.streaming import ValueStream
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
 from nco_guard.values.trees import Tree
 from nco_guard.verify import Finding, Report
@@ -54,9 +56,9 @@ class Cleaner:
     ) -> None:
         if action not in ("redact", "raise", "report"):
             raise ValueError(f"action {action!r}: one of 'redact', 'raise', 'report'")
-        self.action: Literal["redact", "raise", "report"] = action
+        self.action: Action = action
         self.where = where
-        self._finder = Finder(guard_like, replacement)
+        self.finder = Finder(guard_like, replacement)
         self._record = record
 
     def at(self, where: str) -> Cleaner:
@@ -72,7 +74,7 @@ class Cleaner:
     @property
     def replacement(self) -> Replacement:
         """What stands where a match was."""
-        return self._finder.replacement
+        return self.finder.replacement
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -90,16 +92,16 @@ class Cleaner:
 
     def metadata(self, value: Any) -> Any:
         """What a provider says about an answer: log probabilities left out, and redacted whatever the action is."""
-        return cleaned(value, self._finder, Role.METADATA)
+        return cleaned(value, self.finder, Role.METADATA)
 
     def rules(self, value: Any) -> tuple[str, ...]:
         """The ids of the hard rules that match anywhere in a value, in the policy's order; nothing is changed."""
-        return self._finder.rules(texts_of_tree(Tree(value)))
+        return self.finder.rules(texts_of_tree(Tree(value)))
 
     def _value(self, value: Any, role: Role) -> Any:
         tree = Tree(value, role)
         self._record_groups(tree)
-        own = self._finder.rules(texts_of_tree(tree, meta=False))
+        own = self.finder.rules(texts_of_tree(tree, meta=False))
         if own:
             self._record_rules(own, _size(tree))
         if self.action == "report":
@@ -108,7 +110,7 @@ class Cleaner:
             if own:
                 raise ViolationError(own, self.where)
             self._refuse_opaque(tree)
-        return cleaned(value, self._finder, role, tree)
+        return cleaned(value, self.finder, role, tree)
 
     def _refuse_opaque(self, tree: Tree) -> None:
         for node in tree.opaque:
@@ -122,9 +124,9 @@ class Cleaner:
 
     def text(self, text: str) -> str:
         """A text that a reader sees, or a program parses: its JSON escapes are read as well."""
-        report = self._finder.report(text)
+        report = self.finder.report(text)
         self._record_report(report)
-        return self._acted(text, report, lambda: self._finder.without(text, report))
+        return self._acted(text, report, lambda: self.finder.without(text, report))
 
     def json_text(self, text: str) -> str:
         """Text that somebody will parse as JSON: clean as text, through its escapes, and once it is parsed."""
@@ -132,21 +134,21 @@ class Cleaner:
 
     def texts(self, pieces: Sequence[str]) -> list[str]:
         """Neighbouring pieces that a reader sees joined, with nothing or a line break between; as many come back."""
-        reports = [self._finder.report(separator.join(pieces)) for separator in SEPARATORS]
+        reports = [self.finder.report(separator.join(pieces)) for separator in SEPARATORS]
         self._record_report(reports[0])
         worst = next((report for report in reports if not report.ok), reports[0])
-        if worst.ok and self._finder.rules(pieces):
-            worst = next(report for piece in pieces if not (report := self._finder.report(piece)).ok)
-        return self._acted(list(pieces), worst, lambda: cleaned_pieces(pieces, self._finder))
+        if worst.ok and self.finder.rules(pieces):
+            worst = next(report for piece in pieces if not (report := self.finder.report(piece)).ok)
+        return self._acted(list(pieces), worst, lambda: cleaned_pieces(pieces, self.finder))
 
     def identifier(self, text: str) -> str:
         """An id. One that matches becomes another, the same for the same everywhere in this process."""
-        report = self._finder.report(text)
-        return self._acted(text, report, lambda: new_identifier(text, lambda new: self._finder.rules([new])))
+        report = self.finder.report(text)
+        return self._acted(text, report, lambda: new_identifier(text, lambda new: self.finder.rules([new])))
 
     def name(self, text: str) -> str:
         """The name of a tool. Errors: `ViolationError` if it matches, whatever the action: nothing could be called."""
-        report = self._finder.report(text)
+        report = self.finder.report(text)
         if not report.ok:
             self._record_report(report)
             raise ViolationError(self._ids(report), self.where)
@@ -160,7 +162,7 @@ class Cleaner:
         """
         if self.action == "report":
             return error
-        return clean_error(error, self._finder, self._text_of_error, kind)
+        return clean_error(error, self.finder, self._text_of_error, kind)
 
     def _text_of_error(self, text: str, rules: tuple[str, ...]) -> str:
         if self.action == "raise":
@@ -176,7 +178,17 @@ class Cleaner:
         return redacted()
 
     def _ids(self, report: Report) -> tuple[str, ...]:
-        return self._finder.in_order(finding.rule_id for finding in report.violations)
+        return self.finder.in_order(finding.rule_id for finding in report.violations)
+
+    # -- streams -----------------------------------------------------------------------------------------------
+
+    def stream(self, role: Role = Role.VALUE) -> ValueStream:
+        """For a value that arrives in pieces. See `ValueStream`."""
+        return ValueStream(self, role)
+
+    def recorded(self, flow: TextFlow) -> None:
+        """Write down what was found in a text that arrived in pieces and is over."""
+        self._record_report(flow.report)
 
     # -- records -----------------------------------------------------------------------------------------------
 
@@ -186,15 +198,15 @@ class Cleaner:
             return
         for node in tree.nodes:
             if node.role in (Role.TEXT, Role.BLOCKS) and node.is_text:
-                self._record_report(self._finder.report(str(node.value)))
+                self._record_report(self.finder.report(str(node.value)))
         for group in tree.groups:
             if group.role is Role.BLOCKS:
-                self._record_report(self._finder.report(next(joined(group))))
+                self._record_report(self.finder.report(next(joined(group))))
 
     def _record_rules(self, rules: Sequence[str], length: int) -> None:
         # Where in the value is not said: a rule's span is all of it.
         self._record_report(
-            Report(self._finder.compiled.digest, length, tuple(Finding(rule, 0, length) for rule in rules))
+            Report(self.finder.compiled.digest, length, tuple(Finding(rule, 0, length) for rule in rules))
         )
 
     def _record_report(self, report: Report) -> None:

@@ -15,7 +15,7 @@ from nco_guard.values.shapes import Branch, Leaf, Opaque
 from nco_guard.values.texts import SEPARATORS, texts_of_tree
 from nco_guard.values.trees import Group, Node, Tree, piecemeal
 
-__all__ = ["cleaned", "cleaned_pieces", "placeholder"]
+__all__ = ["cleaned", "cleaned_pieces", "placeholder", "unlike"]
 
 _ROUNDS = 8
 # For policies under which one of them matches there is the next.
@@ -145,7 +145,7 @@ class _Round:
     def together(self) -> Any:
         """Matches that several parts make together: what they touch is replaced."""
         touched: dict[int, str] = {}
-        for node in wholes(self._tree.nodes, self._tree.root):
+        for node in wholes(self._tree.nodes):
             for form in FORMS:
                 touched.update(self._touched(node, form))
         for node in self._tree.nodes:
@@ -270,25 +270,24 @@ class _Round:
         found: list[Any] = []
         for now, before in zip(new, old, strict=True):
             if now is not before:
-                now = self._free(now, taken)
+                now = unlike(now, taken, self._finder)
                 taken.add(now)
             found.append(now)
         return found
 
-    def _free(self, key: Any, taken: set[Any]) -> Any:
-        if key not in taken:
-            return key
-        text = str(key)
-        for told_apart in _NUMBERINGS:
-            for number in range(2, 3 + len(taken)):
-                if (other := told_apart(text, number)) not in taken:
-                    if not self._finder.rules([other]):
-                        return other
-                    break  # another number would hardly do better
-        raise RedactionError(self._finder.rules([str(key), f"{key} (2)"]) or self._every_rule())
 
-    def _every_rule(self) -> tuple[str, ...]:
-        return tuple(rule.id for rule in self._finder.compiled.rules)
+def unlike(key: Any, taken: set[Any], finder: Finder) -> Any:
+    """A key that is not taken: this one, or it with a number. Errors: `RedactionError`."""
+    if key not in taken:
+        return key
+    text = str(key)
+    for told_apart in _NUMBERINGS:
+        for number in range(2, 3 + len(taken)):
+            if (other := told_apart(text, number)) not in taken:
+                if not finder.rules([other]):
+                    return other
+                break  # another number would hardly do better
+    raise RedactionError(finder.rules([_NUMBERINGS[0](text, 2)]))
 
 
 def _nothing(value: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Literal
 
 from nco_guard.values.roles import Role
 from nco_guard.values.shapes import Branch, Leaf
-from nco_guard.values.trees import Node
+from nco_guard.values.trees import Node, Tree
 
-__all__ = ["FORMS", "segments", "wholes"]
+__all__ = ["FORMS", "printed_forms", "segments", "wholes"]
 
 Form = Literal["json", "python"]
 FORMS: tuple[Form, ...] = ("json", "python")
@@ -24,7 +24,7 @@ _MOST = 200_000
 _BRACKETS = {"dict": "{}", "list": "[]", "tuple": "()", "set": "{}", "fields": "()"}
 
 
-def wholes(nodes: list[Node], root: Node) -> Iterator[Node]:
+def wholes(nodes: list[Node]) -> Iterator[Node]:
     """The largest plain containers in a tree, which a reader may be shown as a whole."""
     inside: set[int] = set()
     for node in reversed(nodes):
@@ -38,6 +38,14 @@ def wholes(nodes: list[Node], root: Node) -> Iterator[Node]:
 
 def _has_several(node: Node) -> bool:
     return len(node.below) > 1 or any(isinstance(child.shape, Branch) for child in node.below)
+
+
+def printed_forms(tree: Tree, meta: bool | None = None) -> Iterator[str]:
+    """How the plain containers of a value look as a whole."""
+    for node in wholes(tree.nodes):
+        if meta is None or node.meta is meta:
+            for form in FORMS:
+                yield "".join(text for text, _ in segments(node, form))
 
 
 def segments(node: Node, form: Form) -> list[Segment]:

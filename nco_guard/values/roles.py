@@ -36,13 +36,14 @@ class Fields:
     """How objects of one type are read.
 
     roles: of the fields that have one; others are VALUE. rebuild: makes the object anew (None: a copy, not validated).
-    chunk: objects of this type are pieces of one, which `+` joins: their TEXT and BLOCKS fields stream.
+    chunk: makes a piece like another one that has some fields alone. With it, objects of this type are pieces of one,
+    which `+` joins: their TEXT and BLOCKS fields stream, all else is kept until the stream is over.
     """
 
     kind: type
     roles: Mapping[str, Role] = field(default_factory=dict)
     rebuild: Rebuild | None = None
-    chunk: bool = False
+    chunk: Rebuild | None = None
 
 
 _registered: dict[type, Fields] = {}
@@ -51,7 +52,7 @@ _lock = threading.Lock()
 
 
 def register(
-    kind: type, fields: Mapping[str, Role], *, rebuild: Rebuild | None = None, chunk: bool = False
+    kind: type, fields: Mapping[str, Role], *, rebuild: Rebuild | None = None, chunk: Rebuild | None = None
 ) -> None:
     """Say how objects of a type, and of types derived from it, are read.
 
@@ -62,7 +63,7 @@ def register(
         if not isinstance(role, Role):
             raise TypeError(f"field {name!r} of {kind.__name__}: a Role is needed, got {type(role).__name__}")
     with _lock:
-        _registered[kind] = Fields(kind, dict(fields), rebuild, bool(chunk))
+        _registered[kind] = Fields(kind, dict(fields), rebuild, chunk)
         _found.clear()
 
 
@@ -80,6 +81,7 @@ def fields_of(kind: type) -> Fields | None:
             for part in reversed(known):
                 roles.update(part.roles)
             rebuild = next((part.rebuild for part in known if part.rebuild is not None), None)
-            found = Fields(kind, roles, rebuild, any(part.chunk for part in known))
+            chunk = next((part.chunk for part in known if part.chunk is not None), None)
+            found = Fields(kind, roles, rebuild, chunk)
         _found[kind] = found
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nco_guard.values.printing import FORMS, segments, wholes
+from nco_guard.values.printing import printed_forms
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Role
 from nco_guard.values.shapes import Branch, Leaf
@@ -33,10 +33,7 @@ def texts_of_tree(tree: Tree, *, meta: bool | None = None) -> Iterator[str]:
     for group in tree.groups:
         if meta is None or group.nodes[0].meta is meta:
             yield from joined(group)
-    for node in wholes(tree.nodes, tree.root):
-        if meta is None or node.meta is meta:
-            for form in FORMS:
-                yield "".join(text for text, _ in segments(node, form))
+    yield from printed_forms(tree, meta)
 
 
 def _texts_of_node(node: Node) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nco_guard.values.blocks import JOINED, is_block, is_piecemeal
+from nco_guard.values.blocks import JOINED, is_block, is_piecemeal, kind_of_block
 from nco_guard.values.jsontext import json_parts
 from nco_guard.values.roles import Role
 from nco_guard.values.shapes import Branch, Leaf, Opaque, Part, Shape, shape_of
@@ -153,7 +153,7 @@ def _groups(root: Node, nodes: list[Node]) -> Iterator[Group]:
             continue
         found: dict[tuple[Any, ...], list[Node]] = {}
         for child in node.below:
-            kind = _kind(child)
+            kind = kind_of_block(child.value)
             for path, leaf in _leaves(child):
                 place = leaf.value if leaf.role is Role.JSON else None
                 index = child.value.get("index") if place is not None and is_block(child.value) else None
@@ -175,12 +175,6 @@ def _is_block_list(node: Node) -> bool:
     return any(blocks) and all(
         is_a or isinstance(child.value, str) for is_a, child in zip(blocks, node.below, strict=True)
     )
-
-
-def _kind(child: Node) -> str:
-    kind = child.value.get("type") if is_block(child.value) else type(child.value).__name__
-    kind = str(kind).lower()
-    return next((part for part in ("reason", "think", "summary") if part in kind), "")
 
 
 def _leaves(block: Node) -> Iterator[tuple[tuple[str, ...], Node]]:

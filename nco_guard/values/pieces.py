@@ -1,0 +1,206 @@
+"""Blocks of content that arrive in pieces: their texts flow, each block as far as its own text is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nco_guard.redaction import Placed
+from nco_guard.values.blocks import JOINED, is_block, kind_of_block, role_of_key
+from nco_guard.values.flows import TextFlow
+from nco_guard.values.roles import Role
+
+__all__ = ["BlockFlow"]
+
+Clean = Callable[[Any], Any]
+
+
+class _Entry:
+    """A block, or a text between blocks, on its way: what it shows, and where its text ends in the flow."""
+
+    __slots__ = ("block", "end", "field", "flow", "is_held", "parts", "shown")
+
+    def __init__(self, block: Any, field: str | None, flow: TextFlow | None, end: int, is_held: bool) -> None:
+        self.block = block
+        self.field = field
+        self.flow = flow
+        self.end = end
+        self.is_held = is_held  # until the end, since others may be read with it
+        self.parts: list[str] = []
+        self.shown = False
+
+    @property
+    def is_decided(self) -> bool:
+        return not self.is_held and (self.flow is None or self.flow.decided >= self.end)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    @property
+    def now(self) -> Any:
+        """The block with the text that it shows."""
+        if self.flow is None or self.field is None:
+            return self.block if self.flow is None else self.text
+        text = self.text
+        return self.block if self.block[self.field] == text else {**self.block, self.field: text}
+
+
+class BlockFlow:
+    """Lists of blocks and texts in, lists of what may be shown out.
+
+    Texts of one kind flow as one. in_pieces: what comes is joined to what came, as the content of messages is: texts
+    and blocks with an `index` are shown piece by piece; what else blocks hold, and blocks without a text, is kept in
+    `rest` until the end. Otherwise every element is one of its own and comes whole, in its place.
+    """
+
+    def __init__(
+        self, new_flow: Callable[[], TextFlow], clean: Clean, *, in_pieces: bool, texts_flow: bool = True
+    ) -> None:
+        self._new_flow = new_flow
+        self._clean = clean
+        self._in_pieces = in_pieces
+        self._texts_flow = texts_flow
+        self._flows: dict[tuple[str, str], TextFlow] = {}
+        self._fed: dict[int, int] = {}
+        self._queues: dict[int, list[_Entry]] = {}
+        self._entries: list[_Entry] = []
+        self._skeletons: dict[tuple[Any, ...], Any] = {}
+        self.rest: list[Any] = []
+
+    @property
+    def flows(self) -> list[TextFlow]:
+        """One for each kind of text that has come."""
+        return list(self._flows.values())
+
+    def feed(self, blocks: list[Any]) -> list[Any]:
+        """Read on."""
+        for block in blocks:
+            self._take(block)
+        return self._released()
+
+    def finish(self) -> list[Any]:
+        """No more blocks come."""
+        for flow in self.flows:
+            self._placed(flow, flow.finish())
+        held = [entry for entry in self._entries if entry.is_held]
+        for entry, block in zip(
+            held, self._clean([entry.now for entry in held]) if held else (), strict=True
+        ):
+            entry.block, entry.flow, entry.is_held = block, None, False
+        return self._released()
+
+    def _take(self, block: Any) -> None:
+        if isinstance(block, str):
+            self._texts_flow = self._texts_flow or bool(self._flows)
+            if self._texts_flow:
+                self._flow(block, None, block, ("", "text"), False)
+            else:
+                self._entries.append(_Entry(block, None, None, 0, False))
+            return
+        field = text_field(block)
+        inner = is_block(block) and any(
+            value and isinstance(value, (list, Mapping)) for name, value in block.items() if name != field
+        )
+        if field is not None:
+            self._flow(
+                block, field, block[field], (kind_of_block(block), field), inner and not self._in_pieces
+            )
+        elif self._in_pieces:
+            self.rest.append(block)
+        else:
+            self._entries.append(_Entry(block, None, None, 0, inner))
+
+    def _flow(self, block: Any, field: str | None, text: str, kind: tuple[str, str], is_held: bool) -> None:
+        flow = self._flows.get(kind)
+        if flow is None:
+            flow = self._flows[kind] = self._new_flow()
+            self._fed[id(flow)], self._queues[id(flow)] = 0, []
+        self._fed[id(flow)] += len(text)
+        entry = _Entry(block, field, flow, self._fed[id(flow)], is_held)
+        self._entries.append(entry)
+        self._queues[id(flow)].append(entry)
+        self._placed(flow, flow.feed(text))
+
+    def _placed(self, flow: TextFlow, shown: list[Placed]) -> None:
+        """Give pieces to the blocks that they come from; a replacement goes where its match began."""
+        queue = self._queues[id(flow)]
+        for piece in shown:
+            while piece.text:
+                while len(queue) > 1 and piece.place >= queue[0].end:
+                    queue.pop(0)
+                room = queue[0].end - piece.place
+                if piece.replaces or len(queue) == 1 or len(piece.text) <= room:
+                    queue[0].parts.append(piece.text)
+                    break
+                head, piece = piece.cut(room)
+                queue[0].parts.append(head.text)
+
+    def _released(self) -> list[Any]:
+        """What may be shown now, in the order in which it came."""
+        shown: list[Any] = []
+        while self._entries:
+            entry = self._entries[0]
+            if (
+                self._in_pieces
+                and entry.flow is not None
+                and (entry.field is None or _has_index(entry.block))
+            ):
+                shown += self._piece(entry)
+            elif entry.is_decided:
+                shown += self._whole(entry)
+            if not entry.is_decided:
+                break
+            self._entries.pop(0)
+        return shown
+
+    def _piece(self, entry: _Entry) -> list[Any]:
+        """What is new of a text, or of a block that is joined by its index; the rest of a block is kept."""
+        text = entry.text
+        entry.parts.clear()
+        if entry.field is None:
+            return [text] if text else []
+        if not entry.shown:
+            self._keep_rest(entry)
+        elif not text:
+            return []
+        entry.shown = True
+        return [{**self._skeleton(entry.block), entry.field: text}]
+
+    def _keep_rest(self, entry: _Entry) -> None:
+        assert entry.field is not None
+        if set(entry.block) - {"type", "index", entry.field}:
+            self.rest.append({**entry.block, entry.field: ""})
+
+    def _whole(self, entry: _Entry) -> list[Any]:
+        if self._in_pieces and entry.field is not None:
+            self._keep_rest(entry)
+            return [{**self._skeleton(entry.block), entry.field: entry.text}]
+        return [self._clean(entry.now)]
+
+    def _skeleton(self, block: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A block's type and index, in which a text may hide as well."""
+        bare = {name: block[name] for name in ("type", "index") if name in block}
+        key = tuple((name, type(value), value) for name, value in bare.items())
+        try:
+            if key not in self._skeletons:
+                self._skeletons[key] = self._clean(bare)
+        except TypeError:  # an index that cannot be hashed
+            return self._clean(bare)  # type: ignore[no-any-return]
+        return self._skeletons[key]  # type: ignore[no-any-return]
+
+
+def _has_index(block: Any) -> bool:
+    return block.get("index") is not None
+
+
+def text_field(block: Any) -> str | None:
+    """The field of a block that holds the text which flows; None if it has none, or more than one."""
+    if not is_block(block):
+        return None
+    found = [
+        name
+        for name, value in block.items()
+        if name in JOINED and isinstance(value, str) and role_of_key(block, name, Role.VALUE) is Role.VALUE
+    ]
+    return found[0] if len(found) == 1 else None

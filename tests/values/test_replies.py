@@ -1,0 +1,116 @@
+"""`ReplyReader`: text and calls, however the reply is cut into pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.values import InvalidCall, ReplyReader, Text, ToolCall
+
+GUARD = Guard(
+    Policy(
+        name="replies",
+        rules=(
+            StringRule(id="word", strings=("canary",)),
+            RegexRule(id="ass", regex=r"\bass\b"),
+            StringRule(id="after", strings=("promptend",), context="prompt"),
+        ),
+    )
+)
+CALL = '<tool_call>{"name": "f", "arguments": {"q": "x"}}</tool_call>'
+
+
+def read(pieces: list[str], **options: Any) -> tuple[str, list[Any]]:
+    reader = ReplyReader(GUARD, **options)
+    events = [event for piece in pieces for event in reader.feed(piece)] + reader.finish()
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    assert text == reader.content
+    rest = [event for event in events if not isinstance(event, Text)]
+    assert [event for event in rest if isinstance(event, ToolCall)] == list(reader.calls)
+    return text, [
+        (event.name, event.arguments) if isinstance(event, ToolCall) else (event.text, event.problem)
+        for event in rest
+    ]
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    ends = sorted({place % (len(text) + 1) for place in places})
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+
+REPLIES: list[tuple[str, dict[str, Any], str, list[Any]]] = [
+    ("", {}, "", []),
+    ("hello", {}, "hello", []),
+    (f"a{CALL}b", {}, "ab", [("f", {"q": "x"})]),
+    (f"a{CALL}{CALL}", {"single_call": True}, "a", [("f", {"q": "x"})]),
+    (f"a{CALL}", {"marks": None}, f"a{CALL}", []),
+    ('a<tool_call>{"name": "f", "parameters": {}}', {}, "a", [("f", {})]),
+    ('<tool_call>{"name": "f", "arguments": "{}"}</tool_call>', {}, "", [("f", {})]),
+    ("a<tool_call>no</tool_call>b", {}, "ab", [("no", "the call is not JSON with name and arguments")]),
+    ("a<tool_call>no</tool_call>b", {"invalid_as_text": True}, "a<tool_call>no</tool_call>b", []),
+    ("a<tool_call>no", {}, "a", [("no", "the call is not finished")]),
+    ("a<tool_call>no", {"invalid_as_text": True}, "a<tool_call>no", []),
+    ("a <tool", {}, "a <tool", []),
+    ("one STOP two", {"stop": ["STOP"]}, "one ", []),
+    ("one STO", {"stop": ["STOP"]}, "one STO", []),
+    ("first, assSTOPist", {"stop": ["STOP"]}, "first, as", []),
+    (
+        '"x"}}</tool_call>!',
+        {"begun": '<tool_call>{"name": "f", "arguments": {"q": '},
+        "!",
+        [("f", {"q": "x"})],
+    ),
+    ("[c]{}[/c]x", {"marks": ("[c]", "[/c]")}, "x", [("{}", "the call is not JSON with name and arguments")]),
+]
+
+
+@pytest.mark.parametrize(("reply", "options", "text", "calls"), REPLIES)
+@given(places=st.lists(st.integers(0, 200), max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_a_reply_reads_the_same_however_it_is_cut(
+    reply: str, options: dict[str, Any], text: str, calls: list[Any], places: list[int]
+) -> None:
+    assert read(cut(reply, places), **options) == (text, calls)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '<tool_call>{"name": "f", "arguments": {"q": "\\u0063anary"}}</tool_call>',
+        '<tool_call>{"name": "can\\u0061ry", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"\\u0063anary": 1}}',
+        f"cana{CALL}ry",
+        "<tool_call>\\u0063anary</tool_call>",
+    ],
+)
+def test_what_parsing_and_cutting_bring_out_is_refused(reply: str) -> None:
+    with pytest.raises(ViolationError):
+        read([reply])
+    with pytest.raises(ViolationError):
+        read(list(reply))
+
+
+def test_rules_that_read_the_prompt() -> None:
+    assert read(["ent"], context="promp")[0] == "ent"
+    with pytest.raises(ViolationError):
+        read([f"te{CALL}nd"], context="promp")
+
+
+@pytest.mark.parametrize("marks", [("", ""), ("<a>", ""), ("", "</a>"), ("<a>",), (1, 2)])
+def test_marks_that_are_empty_are_refused(marks: Any) -> None:
+    with pytest.raises(UnsupportedError, match="marks"):
+        ReplyReader(GUARD, marks=marks)
+
+
+def test_ids_are_new_and_hold_no_digit() -> None:
+    reader = ReplyReader(GUARD)
+    first, second = (event for event in reader.feed(CALL + CALL) if isinstance(event, ToolCall))
+    assert first.id != second.id
+    assert not any(character.isdigit() for character in first.id)
+    assert reader.finish() == []
+    assert isinstance(ReplyReader(GUARD).feed("<tool_call>1</tool_call>")[0], InvalidCall)
