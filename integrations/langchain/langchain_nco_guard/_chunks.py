@@ -27,17 +27,16 @@ class ChunkFilter:
             action=cleaner.action, replacement=cleaner.replacement, where=cleaner.where
         )
         self._rest: AIMessageChunk | None = None
-        self._info: dict[str, Any] = {}
         self._blocks = False  # content comes as a list of blocks
         self._index: Any = None  # of the text block that is being written
 
-    def feed(self, chunk: ChatGenerationChunk) -> ChatGenerationChunk | None:
+    def feed(self, chunk: BaseMessage) -> list[ChatGenerationChunk]:
         """Read one chunk; what may be shown now."""
-        message = as_chunk(chunk.message)
+        message = as_chunk(chunk)
         text, rest = self._split(message)
         self._rest = rest if self._rest is None else self._rest + rest
-        self._info.update(without_logprobs(chunk.generation_info or {}))
-        return self._text(self._stream.feed(text) if text else "", message.id)
+        shown = self._text(self._stream.feed(text) if text else "", message.id)
+        return [] if shown is None else [shown]
 
     def finish(self) -> list[ChatGenerationChunk]:
         """The message is complete: the rest of the text, and all that was kept."""
@@ -63,8 +62,7 @@ class ChunkFilter:
             }
         )
         self._cleaner.at("tool-call arguments").json_value([call["args"] for call in kept.tool_calls])
-        info = self._cleaner.metadata(self._info) or None
-        ending = ChatGenerationChunk(message=kept, generation_info=info)
+        ending = ChatGenerationChunk(message=kept)
         return [ending] if last is None else [last, ending]
 
     def _text(self, text: str, message_id: str | None) -> ChatGenerationChunk | None:

@@ -16,7 +16,7 @@ from langchain_nco_guard._guards import seeing_through_json
 from nco_guard import Guard, Report
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ViolationError
-from nco_guard.redaction import REDACTED, Replacement, redact, redact_value, violated_rules
+from nco_guard.redaction import REDACTED, Replacement, cleaned_error, redact, redact_value, violated_rules
 
 __all__ = ["Cleaner", "without_logprobs"]
 
@@ -47,8 +47,10 @@ class Cleaner:
         replacement: Replacement = REDACTED,
         where: str = "text",
         record: bool = True,
+        parsed: bool = False,
     ) -> None:
         self.guard = guard
+        self.parsed = parsed
         self.action = action
         self.replacement = replacement
         self.where = where
@@ -63,6 +65,10 @@ class Cleaner:
             where=where,
             record=self._recorder is not None,
         )
+
+    def error(self, error: Exception, kind: Callable[[str], Exception]) -> Exception:
+        """An error as it may be shown."""
+        return cleaned_error(error, self.guard.compiled, self.text, kind)
 
     def record(self, report: Report) -> None:
         """Write down what the verifier found in one text."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessageChunk
-from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import RunnableGenerator
 
 from langchain_nco_guard._chunks import ChunkFilter
@@ -86,8 +85,7 @@ class _Flow:
             return [shown] if shown else []
         if isinstance(value, AIMessageChunk):
             self._chunks = self._chunks or ChunkFilter(self._cleaner)
-            chunk = self._chunks.feed(ChatGenerationChunk(message=value))
-            return [] if chunk is None else [chunk.message]
+            return [chunk.message for chunk in self._chunks.feed(value)]
         return [self._cleaner.value(value)]
 
     def finish(self) -> list[Any]:
