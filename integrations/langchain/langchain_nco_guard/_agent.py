@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, LLMToolSelectorMiddleware, ModelFallbackMiddleware
@@ -75,13 +76,14 @@ def _listed() -> Sequence[AgentMiddleware[Any, Any, Any]]:
     looks where it is listed.
     """
     making = inspect.unwrap(create_agent).__code__
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not making:  # type: ignore[redundant-expr]
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return ()
-    listed: Sequence[AgentMiddleware[Any, Any, Any]] = frame.f_locals["middleware"]
-    return listed
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not making:
+        frame = frame.f_back
+    return (
+        ()
+        if frame is None
+        else cast("Sequence[AgentMiddleware[Any, Any, Any]]", frame.f_locals["middleware"])
+    )
 
 
 def _models(middleware: Any) -> Iterator[tuple[str, Any]]:

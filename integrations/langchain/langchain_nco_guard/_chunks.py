@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
-from langchain_nco_guard._cleaning import Cleaner, without_logprobs
+from langchain_nco_guard._cleaning import Cleaner
 
 __all__ = ["ChunkFilter", "as_chunk"]
 
@@ -41,13 +41,12 @@ class ChunkFilter:
     def finish(self) -> list[ChatGenerationChunk]:
         """The message is complete: the rest of the text, and all that was kept."""
         last = self._text(self._stream.finish(), None)
-        self._cleaner.record(self._stream.report)
         final = self._rest if self._rest is not None else AIMessageChunk(content="")
         kept = self._cleaner.message(
             AIMessageChunk(
                 content=final.content,
                 additional_kwargs=final.additional_kwargs,
-                response_metadata=without_logprobs(final.response_metadata),
+                response_metadata=final.response_metadata,
                 tool_call_chunks=final.tool_call_chunks,
                 usage_metadata=final.usage_metadata,
                 id=final.id,
@@ -61,7 +60,7 @@ class ChunkFilter:
                 "chunk_position": "last",
             }
         )
-        self._cleaner.at("tool-call arguments").json_value([call["args"] for call in kept.tool_calls])
+        self._cleaner.at("tool-call arguments").value([call["args"] for call in kept.tool_calls])
         ending = ChatGenerationChunk(message=kept)
         return [ending] if last is None else [last, ending]
 

@@ -105,7 +105,7 @@ class HiddenCalls:
         made = self.call(function, *args, **kwargs)
         try:
             while (one := self.call(next, made, _END)) is not _END:
-                yield one  # type: ignore[misc]
+                yield one
         finally:
             if (close := getattr(made, "close", None)) is not None:
                 self.call(close)

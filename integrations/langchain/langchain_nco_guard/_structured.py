@@ -54,9 +54,10 @@ def verified_structured_output(
             "with_structured_output: the models behind with_fallbacks answer in different ways; call it on a verified "
             "model for each of them, and with_fallbacks on what that gives"
         )
-    verified = model._around(asking, parsed=not _calls_tools(asking))
+    verified: Runnable[Any, Any] = model._around(asking, parsed=not _calls_tools(asking))
     if not include_raw:
-        return verified | parsers[0] | step
+        made: Runnable[Any, Any] = verified | parsers[0] | step
+        return made
     # As LangChain's own models do it.
     parse = RunnablePassthrough.assign(
         parsed=itemgetter("raw") | parsers[0], parsing_error=lambda _: None

@@ -126,10 +126,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """A last look: middleware between this one and the model may have changed what it said."""
         if isinstance(response, AIMessage):
             return self._final.message(response)
-        model_response = response
-        if isinstance(response, ExtendedModelResponse):
-            model_response = response.model_response
-            response.command = self._final.value(response.command)
+        model_response = response.model_response if isinstance(response, ExtendedModelResponse) else response
         model_response.result = [self._final.message(message) for message in model_response.result]
         if model_response.structured_response is not None:
             model_response.structured_response = self._final.value(model_response.structured_response)
@@ -157,7 +154,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return cleaned
 
     def _checked_result(self, result: Any) -> Any:
-        return result if self._results is None else self._results.tool_result(result)
+        return result if self._results is None else self._results.value(result)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """See `AgentMiddleware`."""
@@ -177,7 +174,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     @wraps(run)
     def clean_run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return cleaner.tool_result(run(*args, **kwargs))
+            return cleaner.value(run(*args, **kwargs))
         except Exception as error:
             if (clean := _clean_error(error, cleaner)) is error:
                 raise
@@ -186,7 +183,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     @wraps(arun)
     async def clean_arun(*args: Any, **kwargs: Any) -> Any:
         try:
-            return cleaner.tool_result(await arun(*args, **kwargs))
+            return cleaner.value(await arun(*args, **kwargs))
         except Exception as error:
             if (clean := _clean_error(error, cleaner)) is error:
                 raise

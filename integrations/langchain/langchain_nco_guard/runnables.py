@@ -92,7 +92,6 @@ class _Flow:
         last: list[Any] = []
         if self._text is not None:
             shown = self._text.finish()
-            self._cleaner.record(self._text.report)
             # Even nothing is an answer.
             last = [self._report()] if self._runnable.action == "verify" else [shown]
         if self._chunks is not None:

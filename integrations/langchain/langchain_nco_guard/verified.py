@@ -48,9 +48,9 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at
             most `max_retries` times with `retry_prompt` added, then blocks.
 
-    Streams are held back exactly as long as a match could still be completed; with "retry" until the message is
-    complete. Tool calls appear once they are complete. Not passed on: log probabilities, which repeat the text in
-    pieces.
+    Streams are held back exactly as long as a match could still be completed; with "retry", and where the text is to be
+    parsed (structured output), until the message is complete. Tool calls appear once they are complete. Not passed on:
+    log probabilities, which repeat the text in pieces.
     """
 
     inner: Any
@@ -139,7 +139,10 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """The inner model's own way to offer tools, with the verification kept around it."""
         choice = {} if tool_choice is None else {"tool_choice": tool_choice}
-        return self._around(with_tools(self.inner, tools, **choice, **kwargs))
+        bound: Runnable[LanguageModelInput, AIMessage] = self._around(
+            with_tools(self.inner, tools, **choice, **kwargs)
+        )
+        return bound
 
     def with_structured_output(
         self, schema: dict[str, Any] | type, *, include_raw: bool = False, **kwargs: Any
@@ -194,24 +197,26 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         async for chunk in self._under(config).astream(input, config, **kwargs):
             yield chunk
 
-    def stream_events(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def stream_events(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """See `BaseChatModel`."""
         return self._under(config).stream_events(input, config, **kwargs)
 
-    def astream_events(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def astream_events(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """See `BaseChatModel`."""
         return self._under(config).astream_events(input, config, **kwargs)
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def _cleaner(self) -> Cleaner:
+    def _cleaner(self, kwargs: Mapping[str, Any]) -> Cleaner:
         action: Literal["redact", "raise"] = "redact" if self.on_violation == "redact" else "raise"
-        return Cleaner(
-            self.guard, action, replacement=self.replacement, where="model output", parsed=self._json
-        )
+        parsed = self._parsed(kwargs)
+        return Cleaner(self.guard, action, replacement=self.replacement, where="model output", parsed=parsed)
 
-    def _hidden(self) -> HiddenCalls:
-        cleaner = self._cleaner()
+    def _parsed(self, kwargs: Mapping[str, Any]) -> bool:
+        """Whether somebody will parse the text of the answer."""
+        return self._json or kwargs.get("response_format") is not None
+
+    def _hidden(self, cleaner: Cleaner) -> HiddenCalls:
         return HiddenCalls(self._configurable, lambda error: cleaner.error(error, LangChainException))
 
     def _request(
@@ -219,8 +224,8 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     ) -> dict[str, Any]:
         return {**kwargs, "config": hidden.config, **({} if stop is None else {"stop": stop})}
 
-    def _clean(self, messages: Sequence[Any]) -> ChatResult:
-        cleaner = self._cleaner()
+    @staticmethod
+    def _clean(cleaner: Cleaner, messages: Sequence[Any]) -> ChatResult:
         made = [cleaner.message(_own(_message(message))) for message in messages]
         return ChatResult(generations=[ChatGeneration(message=message) for message in made])
 
@@ -237,15 +242,17 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        inner, asked, attempt = uncached(self.inner), messages, 0
+        inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
-            hidden = self._hidden()
+            hidden = self._hidden(cleaner)
             try:
                 if _answers_by_generate(inner):
                     callbacks = hidden.config["callbacks"]
                     result = hidden.call(inner.generate, [asked], stop=stop, callbacks=callbacks, **kwargs)
-                    return self._clean([one.message for one in result.generations[0]])
-                return self._clean([hidden.call(inner.invoke, asked, **self._request(hidden, stop, kwargs))])
+                    return self._clean(cleaner, [one.message for one in result.generations[0]])
+                return self._clean(
+                    cleaner, [hidden.call(inner.invoke, asked, **self._request(hidden, stop, kwargs))]
+                )
             except ViolationError as error:
                 asked, attempt = self._again(messages, error, attempt), attempt + 1
 
@@ -256,18 +263,18 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        inner, asked, attempt = uncached(self.inner), messages, 0
+        inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
-            hidden = self._hidden()
+            hidden = self._hidden(cleaner)
             try:
                 if _answers_by_generate(inner):
                     callbacks = hidden.config["callbacks"]
                     result = await hidden.acall(
                         inner.agenerate, [asked], stop=stop, callbacks=callbacks, **kwargs
                     )
-                    return self._clean([one.message for one in result.generations[0]])
+                    return self._clean(cleaner, [one.message for one in result.generations[0]])
                 request = self._request(hidden, stop, kwargs)
-                return self._clean([await hidden.acall(inner.ainvoke, asked, **request)])
+                return self._clean(cleaner, [await hidden.acall(inner.ainvoke, asked, **request)])
             except ViolationError as error:
                 asked, attempt = self._again(messages, error, attempt), attempt + 1
 
@@ -280,10 +287,11 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        if self.on_violation == "retry":
+        if self.on_violation == "retry" or self._parsed(kwargs):
             yield _whole(self._generate(messages, stop=stop, **kwargs))
             return
-        chunks, hidden = ChunkFilter(self._cleaner()), self._hidden()
+        cleaner = self._cleaner(kwargs)
+        chunks, hidden = ChunkFilter(cleaner), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
         for message in hidden.iterate(uncached(self.inner).stream, messages, **request):
             yield from chunks.feed(_own(_message(message)))
@@ -296,10 +304,11 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        if self.on_violation == "retry":
+        if self.on_violation == "retry" or self._parsed(kwargs):
             yield _whole(await self._agenerate(messages, stop=stop, **kwargs))
             return
-        chunks, hidden = ChunkFilter(self._cleaner()), self._hidden()
+        cleaner = self._cleaner(kwargs)
+        chunks, hidden = ChunkFilter(cleaner), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
         async for message in hidden.aiterate(uncached(self.inner).astream, messages, **request):
             for shown in chunks.feed(_own(_message(message))):

@@ -101,3 +101,21 @@ class Streaming(BaseChatModel):
             ),
             generation_info={"finish_reason": "stop"},
         )
+
+
+class Fails(Delegating):
+    """Out of order."""
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("no host")
+
+    async def _agenerate(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("no host")
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("no host")
+        yield
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("no host")
+        yield

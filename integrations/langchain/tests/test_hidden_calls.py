@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from checks import check_everything, check_stream
-from inner_models import LEAK, SAFE, Delegating, HandingOn, Streaming, Talker, scripted
+from inner_models import LEAK, SAFE, Delegating, Fails, HandingOn, Streaming, Talker, scripted
 from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import set_debug, set_llm_cache, set_verbose
@@ -187,24 +187,6 @@ async def test_streams_can_be_left_and_context_is_not_touched(policy: Policy) ->
 
 
 # -- what stands around models -----------------------------------------------------------------------------------
-
-
-class Fails(Delegating):
-    """Out of order."""
-
-    def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConnectionError("no host")
-
-    async def _agenerate(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConnectionError("no host")
-
-    def _stream(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConnectionError("no host")
-        yield
-
-    async def _astream(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConnectionError("no host")
-        yield
 
 
 WRAPPED = {
