@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, BaseMessageChunk, ToolMessage
-from langchain_core.outputs import (
-    ChatGenerationChunk,
-    ChatResult,
-    Generation,
-    GenerationChunk,
-    LLMResult,
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    BaseMessageChunk,
+    ToolMessage,
+    ToolMessageChunk,
 )
+from langchain_core.outputs import ChatResult, Generation, GenerationChunk, LLMResult
 from langchain_core.prompt_values import ChatPromptValue, ImagePromptValue, StringPromptValue
 from langgraph.types import Command, Interrupt, Send
 
@@ -22,32 +24,43 @@ from nco_guard.redaction import REDACTED, Replacement
 from nco_guard.values import Cleaner as ValueCleaner
 from nco_guard.values import Role, register
 
-__all__ = ["Cleaner"]
+__all__ = ["Cleaner", "as_chunk"]
 
-M = TypeVar("M", bound=BaseMessage)
 
-_MESSAGE = {
-    "content": Role.BLOCKS,
-    "response_metadata": Role.METADATA,
-    "id": Role.IDENTIFIER,
-    "type": Role.KEEP,
-}
+def _piece(message: Any, fields: Mapping[str, Any]) -> Any:
+    """A chunk of the same message with some fields alone."""
+    kept = {name: getattr(message, name) for name in ("id", "role", "tool_call_id") if hasattr(message, name)}
+    return type(message)(**{"content": "", **kept, **fields})
+
+
+def _generation_piece(generation: Any, fields: Mapping[str, Any]) -> Any:
+    return type(generation)(**{"text": "", **fields})
+
+
 _CALLING = {"usage_metadata": Role.METADATA, "chunk_position": Role.KEEP}
-_GENERATION = {"text": Role.TEXT, "generation_info": Role.METADATA, "type": Role.KEEP}
 _RESULT = {"llm_output": Role.METADATA, "run": Role.KEEP, "type": Role.KEEP}
+_TOOL = {"tool_call_id": Role.IDENTIFIER, "status": Role.KEEP}
 
-register(BaseMessage, _MESSAGE)
-register(BaseMessageChunk, {}, chunk=True)
+register(
+    BaseMessage,
+    {
+        "content": Role.BLOCKS,
+        "response_metadata": Role.METADATA,
+        "id": Role.IDENTIFIER,
+        "type": Role.KEEP,
+    },
+)
+register(BaseMessageChunk, {}, chunk=_piece)
 register(AIMessage, _CALLING)
-register(AIMessageChunk, _CALLING, chunk=True)
-register(ToolMessage, {"tool_call_id": Role.IDENTIFIER, "status": Role.KEEP})
+register(AIMessageChunk, _CALLING, chunk=_piece)
+register(ToolMessage, _TOOL)
+register(ToolMessageChunk, _TOOL, chunk=_piece)
 register(Document, {"page_content": Role.TEXT, "id": Role.IDENTIFIER, "type": Role.KEEP})
 register(StringPromptValue, {"text": Role.TEXT, "type": Role.KEEP})
 register(ChatPromptValue, {"type": Role.KEEP})
 register(ImagePromptValue, {"image_url": Role.MEDIA, "type": Role.KEEP})
-register(Generation, _GENERATION)
-register(GenerationChunk, {}, chunk=True)
-register(ChatGenerationChunk, {}, chunk=True)
+register(Generation, {"text": Role.TEXT, "generation_info": Role.METADATA, "type": Role.KEEP})
+register(GenerationChunk, {}, chunk=_generation_piece)
 register(LLMResult, _RESULT)
 register(ChatResult, _RESULT)
 register(Command, {"graph": Role.KEEP})
@@ -76,12 +89,20 @@ class Cleaner(ValueCleaner):
         self._parsed = parsed
         super().__init__(guard, action, replacement=replacement, where=where, record=self.recorder)
 
-    def message(self, message: M) -> M:
-        """A message: its text, its tool calls, and all else that it carries. Unchanged (the same object) if clean."""
-        if self.action == "raise" and isinstance(message, AIMessage):
-            # Errors say where it was.
-            self.at("tool-call arguments").value([*message.tool_calls, *message.invalid_tool_calls])
-        cleaned: M = self.value(message)
-        if self._parsed and (text := self.json_text(cleaned.text)) != cleaned.text:
-            return cleaned.model_copy(update={"content": text})
+    def value(self, value: Any) -> Any:
+        """Any Python value. Errors about a message say whether it was in its tool calls."""
+        if self.action == "raise" and isinstance(value, AIMessage):
+            self.at("tool-call arguments").value([*value.tool_calls, *value.invalid_tool_calls])
+        cleaned = super().value(value)
+        if self._parsed and isinstance(cleaned, AIMessage):
+            text = self.json_text(cleaned.text)
+            return cleaned if text == cleaned.text else cleaned.model_copy(update={"content": text})
         return cleaned
+
+
+def as_chunk(message: BaseMessage) -> AIMessageChunk:
+    """A whole message as the only chunk of a stream; chunks as they are."""
+    if isinstance(message, AIMessageChunk):
+        return message
+    fields = {name: getattr(message, name) for name in AIMessage.model_fields if hasattr(message, name)}
+    return AIMessageChunk(**{**fields, "type": "AIMessageChunk", "chunk_position": "last"})

@@ -105,7 +105,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if self._input is not None:
             cleaner = self._input
             messages = [
-                cleaner.message(message) if isinstance(message, HumanMessage) else message
+                cleaner.value(message) if isinstance(message, HumanMessage) else message
                 for message in request.messages
             ]
             request = request.override(messages=messages)
@@ -125,9 +125,9 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def _checked(self, response: Any) -> Any:
         """A last look: middleware between this one and the model may have changed what it said."""
         if isinstance(response, AIMessage):
-            return self._final.message(response)
+            return self._final.value(response)
         model_response = response.model_response if isinstance(response, ExtendedModelResponse) else response
-        model_response.result = [self._final.message(message) for message in model_response.result]
+        model_response.result = [self._final.value(message) for message in model_response.result]
         if model_response.structured_response is not None:
             model_response.structured_response = self._final.value(model_response.structured_response)
         return response

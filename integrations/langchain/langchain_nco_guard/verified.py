@@ -16,8 +16,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.utils import LC_ID_PREFIX
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
-from langchain_nco_guard._chunks import ChunkFilter, as_chunk
-from langchain_nco_guard._cleaning import Cleaner
+from langchain_nco_guard._cleaning import Cleaner, as_chunk
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._hidden import HiddenCalls
@@ -226,7 +225,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
 
     @staticmethod
     def _clean(cleaner: Cleaner, messages: Sequence[Any]) -> ChatResult:
-        made = [cleaner.message(_own(_message(message))) for message in messages]
+        made = [cleaner.value(_own(_message(message))) for message in messages]
         return ChatResult(generations=[ChatGeneration(message=message) for message in made])
 
     def _again(self, messages: list[BaseMessage], error: ViolationError, attempt: int) -> list[BaseMessage]:
@@ -291,11 +290,13 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             yield _whole(self._generate(messages, stop=stop, **kwargs))
             return
         cleaner = self._cleaner(kwargs)
-        chunks, hidden = ChunkFilter(cleaner), self._hidden(cleaner)
+        stream, hidden = cleaner.stream(), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
         for message in hidden.iterate(uncached(self.inner).stream, messages, **request):
-            yield from chunks.feed(_own(_message(message)))
-        yield from chunks.finish()
+            for shown in stream.feed(as_chunk(_own(_message(message)))):
+                yield ChatGenerationChunk(message=shown)
+        for shown in stream.finish():
+            yield ChatGenerationChunk(message=shown)
 
     async def _astream(
         self,
@@ -308,13 +309,13 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             yield _whole(await self._agenerate(messages, stop=stop, **kwargs))
             return
         cleaner = self._cleaner(kwargs)
-        chunks, hidden = ChunkFilter(cleaner), self._hidden(cleaner)
+        stream, hidden = cleaner.stream(), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
         async for message in hidden.aiterate(uncached(self.inner).astream, messages, **request):
-            for shown in chunks.feed(_own(_message(message))):
-                yield shown
-        for shown in chunks.finish():
-            yield shown
+            for shown in stream.feed(as_chunk(_own(_message(message)))):
+                yield ChatGenerationChunk(message=shown)
+        for shown in stream.finish():
+            yield ChatGenerationChunk(message=shown)
 
 
 def _answers_by_generate(inner: Any) -> bool:
@@ -339,5 +340,4 @@ def _own(message: BaseMessage) -> BaseMessage:
 def _whole(result: ChatResult) -> ChatGenerationChunk:
     """A verified answer as a stream of one chunk."""
     generation = result.generations[0]
-    message = as_chunk(generation.message).model_copy(update={"chunk_position": "last"})
-    return ChatGenerationChunk(message=message, generation_info=generation.generation_info)
+    return ChatGenerationChunk(message=as_chunk(generation.message))
