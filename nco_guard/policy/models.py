@@ -158,7 +158,9 @@ class _Rule(_Model):
         description="fold: upper and lower case are the same, as re.IGNORECASE compares them.",
     )
     whole_word: _Flag = Field(
-        default=False, description=r"Match only where no \w character touches the match on either side."
+        default=False,
+        description=r"Match only where no \w character touches the match on either side (Unicode's \w, whatever flags "
+        "a regex sets).",
     )
     normalize: Literal["none", "nfkc"] = Field(
         default="none",
@@ -241,7 +243,8 @@ class RegexRule(_Rule):
     r"""Forbids texts in which Python's `re.search` finds a regular expression.
 
     `case="fold"` adds `re.IGNORECASE` to `regex` and to `stop_at`; `whole_word=True` puts `(?<!\w)` before
-    and `(?!\w)` after `regex`, and leaves `stop_at` as it is. `stop_at` names an earlier point from which
+    and `(?!\w)` after `regex`, and leaves `stop_at` as it is. These borders use Unicode's `\w` whatever flags the pattern
+    sets for itself: with `(?a)abc` they are those of `(?<!\w)(?a:abc)(?!\w)`, so "éabc" is no match. `stop_at` names an earlier point from which
     the rule blocks, so that a value does not leak up to its last character: a pattern that is found in every
     text in which `regex` is found. With `normalize`, `ignore` or `json_escapes` both are about the folded
     text; a character that folding removes is refused in them when the policy is compiled.
