@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -230,8 +231,8 @@ class CompiledRule:
                 escape = None if proved else escaping_text(machine, stop)
                 if escape is not None:
                     raise PolicyError(
-                        "not every match contains a match of stop_at: for example a text of the shape "
-                        f"{escape!r} gets past it; make stop_at less specific",
+                        f"not every match contains a match of stop_at: for example {_described(escape)} gets past it; "
+                        "make stop_at less specific",
                         rule_id=self.id,
                         field="stop_at",
                     )
@@ -390,6 +391,17 @@ class CompiledPolicy(Shared):
             yield (crowd,), partial(_crowd_constraint, crowd)
         for group in self.groups:
             yield (group,), partial(_group_constraint, group, self.store)
+
+
+def _described(text: str) -> str:
+    """A text by what kinds of characters it has, in runs: a match is what no error may repeat."""
+    kinds = (
+        "digit" if c.isdigit() else "letter" if c.isalpha() else "space" if c.isspace() else "sign"
+        for c in text
+    )
+    runs = [(kind, len(list(run))) for kind, run in groupby(kinds)]
+    shown = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in runs[:12])
+    return f"a text of {len(text)} characters ({shown}{', ...' if len(runs) > 12 else ''})"
 
 
 def _stops(compiled: CompiledRule) -> tuple[bool, ...]:

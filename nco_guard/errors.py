@@ -6,6 +6,10 @@ generated text, a prompt or a matched value: errors end up in logs.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 __all__ = [
     "ArgumentError",
     "AuditError",
@@ -23,11 +27,68 @@ __all__ = [
     "TokenizerError",
     "UnsupportedError",
     "ViolationError",
+    "parted",
+    "re_complaint",
 ]
 
 
 class NCOGuardError(Exception):
     """Base of all errors of this library."""
+
+
+@contextmanager
+def parted() -> Iterator[None]:
+    """Errors of policies that are raised in here lose what led to them.
+
+    What `re`, YAML, JSON and pydantic raise holds the pattern or the document, and `raise ... from None` only hides it:
+    loggers and tracers show `__context__` all the same.
+    """
+    try:
+        yield
+    except PolicyError as error:
+        error.__cause__ = error.__context__ = None
+        raise
+
+
+# `re` quotes the pattern in some of its messages, always after one of these beginnings.
+_SAID_BY_RE = (
+    "bad character in group name",
+    "bad character range",
+    "bad conditional backref",
+    "bad escape (end of pattern)",
+    "bad escape",
+    "bad group number",
+    "bad inline flags",
+    "cannot refer to an open group",
+    "cannot refer to group defined in the same lookbehind subpattern",
+    "conditional backref with more than two branches",
+    "global flags not at the start of the expression",
+    "incomplete escape",
+    "invalid group reference",
+    "look-behind requires fixed-width pattern",
+    "looks too much behind",
+    "min repeat greater than max repeat",
+    "missing ), unterminated comment",
+    "missing ), unterminated subpattern",
+    "missing",
+    "multiple repeat",
+    "nothing to repeat",
+    "octal escape value outside of range 0-0o377",
+    "octal escape value",
+    "redefinition of group name",
+    "too many groups",
+    "unbalanced parenthesis",
+    "undefined character name",
+    "unexpected end of pattern",
+    "unknown extension",
+    "unknown group name",
+    "unterminated character set",
+)
+
+
+def re_complaint(error: re.error) -> str:
+    """What `re` says is wrong with a pattern, without the piece of it that `re` quotes; `error.pos` says where."""
+    return next((known for known in _SAID_BY_RE if error.msg.startswith(known)), "it is not valid")
 
 
 class ArgumentError(NCOGuardError, TypeError):

@@ -158,7 +158,7 @@ class Guard(Shared):
         return self._compiled
 
     def __repr__(self) -> str:
-        return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)}, digest={self.policy.digest[:12]!r})"
+        return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)})"
 
     def bind(
         self,

@@ -170,7 +170,7 @@ class TestMistakes:
         path.write_text("name: x\nrules:\n  - {id: a, regex: '(a+)\\1'}\n")
         fails_cleanly(call("verify", path, "-", stdin="x"), "'a'")
         path.write_text("name: x\nrules:\n  - {id: a, strings: [b], nonsense: 1}\n")
-        fails_cleanly(call("check", path), "nonsense")
+        fails_cleanly(call("check", path), "field number 3", "line 3")
 
     def test_a_folder_in_place_of_a_policy(self, tmp_path: Path) -> None:
         fails_cleanly(call("check", tmp_path))

@@ -40,7 +40,7 @@ def test_a_guard_comes_from_a_policy_a_file_or_presets(tmp_path: Path) -> None:
         (
             lambda: Guard(Policy.from_yaml("name: p\nrules: [{preset: ldnoobw, languages: [xx]}]")),
             PresetError,
-            "xx",
+            "no language of this name",
         ),
         (lambda: Guard(Policy(name="p", rules=(StringRule(id="e", strings=("",)),))), PolicyError, "'e'"),
         (lambda: Guard(Policy(name="p", rules=(RegexRule(id="e", regex="a*"),))), PatternError, "empty"),

@@ -19,7 +19,7 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from nco_guard.automata.charsets import NEWLINE, CharSet, charset_of, union
-from nco_guard.errors import PatternError
+from nco_guard.errors import PatternError, parted, re_complaint
 
 __all__ = [
     "Alternation",
@@ -121,26 +121,31 @@ def parse(pattern: str, flags: int = 0) -> Node:
     Errors: `PatternError` with the construct and its position, for what `re` itself does not accept and for what
     is not regular.
     """
+    with parted():
+        node = _parsed(pattern, flags)
+    if _deeper_than(node, MAX_DEPTH):
+        raise PatternError(
+            f"more than {MAX_DEPTH} levels; flatten it or split the rule", construct="too deep a nesting"
+        )
+    return node
+
+
+def _parsed(pattern: str, flags: int) -> Node:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             re.compile(pattern, flags)  # some rules (the width of lookbehinds) are checked only here
             parsed = _parser.parse(pattern, flags)
-        node = _read(parsed, pattern)
+        return _read(parsed, pattern)
     except re.error as error:
         raise PatternError(
-            f"{error.msg}; correct the pattern", construct="not a valid pattern", position=error.pos
+            f"{re_complaint(error)}; correct the pattern", construct="not a valid pattern", position=error.pos
         ) from None
     except (OverflowError, RecursionError) as error:
         raise PatternError(
             "too large or too deeply nested for `re`; split the rule",
             construct=f"not a valid pattern ({type(error).__name__})",
         ) from None
-    if _deeper_than(node, MAX_DEPTH):
-        raise PatternError(
-            f"more than {MAX_DEPTH} levels; flatten it or split the rule", construct="too deep a nesting"
-        )
-    return node
 
 
 def _read(parsed: Any, pattern: str) -> Node:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from nco_guard.errors import PatternError, PolicyError
+from nco_guard.errors import PatternError, PolicyError, re_complaint
 
 __all__ = [
     "IGNORABLE_SETS",
@@ -169,7 +169,10 @@ def check_regex(value: Any, field: str) -> str:
             re.compile(_Fresh(value))
     except re.error as error:
         raise PatternError(
-            f"Python's re refuses it: {error.msg}", construct="syntax", position=error.pos, field=field
+            f"Python's re refuses it: {re_complaint(error)}",
+            construct="syntax",
+            position=error.pos,
+            field=field,
         ) from None
     except Warning as warning:
         found = _POSITION.search(str(warning))

@@ -7,14 +7,24 @@ value of the policy: forbidden strings are often the very thing that must not en
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from nco_guard.errors import PatternError, PolicyError
 
-__all__ = ["indexed", "located", "placed", "suggestion", "typed_error"]
+__all__ = [
+    "FIELDS",
+    "indexed",
+    "located",
+    "named",
+    "near",
+    "placed",
+    "suggestion",
+    "typed_error",
+    "unknown_field",
+]
 
 # What people write for our fields when they come from other tools.
 _SYNONYMS = {
@@ -36,18 +46,71 @@ _SYNONYMS = {
     "leet": "confusables",
     "homoglyphs": "confusables",
 }
+# Names that mean something somewhere in a policy; a test holds them to the models.
+FIELDS = (
+    *(
+        "case",
+        "checksum",
+        "confusables",
+        "context",
+        "description",
+        "fallback",
+        "fsm",
+        "id",
+        "ignore",
+        "json_escapes",
+    ),
+    *(
+        "monitor",
+        "name",
+        "normalize",
+        "on_audit_failure",
+        "on_dead_end",
+        "penalty",
+        "regex",
+        "rules",
+        "stop_at",
+    ),
+    *("strings", "whole_word", "preset", "only", "except", "languages", "substring", "valid_only"),
+)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def near(word: object, known: Iterable[str]) -> str | None:
+    """The known name that somebody meant who wrote `word`; None if it is like none of them."""
+    names = sorted(known)
+    if not isinstance(word, str):
+        return None
+    if word in _SYNONYMS and _SYNONYMS[word] in names:
+        return _SYNONYMS[word]
+    return next(iter(difflib.get_close_matches(word, names, n=1)), None)
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
     """The tail of a message about an unknown name: the nearest known one, else all of them."""
     names = sorted(known)
-    if word in _SYNONYMS and _SYNONYMS[word] in names:
-        near = [_SYNONYMS[word]]
-    else:
-        near = difflib.get_close_matches(word, names, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    found = near(word, names)
+    if found is not None:
+        return f"did you mean {found!r}?"
     return "known: " + ", ".join(names) if names else "there are none"
+
+
+def named(name: object, known: Iterable[str]) -> str:
+    """A name that is not known, as a message may show it: see `unknown_field`."""
+    if not isinstance(name, str):
+        return f"of type {type(name).__name__}"
+    return repr(name) if near(name, (*known, *FIELDS)) is not None else "of this name"
+
+
+def unknown_field(name: object, place: int, known: Iterable[str], rule_id: str | None = None) -> PolicyError:
+    """For a field that is not known, the `place`-th of its mapping.
+
+    It is named only if it is like a known one: anything else may be what the policy forbids, indented wrongly.
+    """
+    names = sorted(known)
+    hint = suggestion(name, names)
+    if near(name, (*names, *FIELDS)) is None:
+        return PolicyError(f"field number {place} is not known, {hint}", rule_id=rule_id)
+    return PolicyError(f"unknown field {name!r}, {hint}", rule_id=rule_id, field=str(name))
 
 
 def _rebuilt(error: PolicyError, message: str, rule_id: str | None, field: str | None) -> PolicyError:
@@ -92,8 +155,12 @@ def _field_name(location: tuple[int | str, ...]) -> str | None:
     return name or None
 
 
-def typed_error(error: ValidationError, known_fields: Iterable[str], rule_id: str | None) -> PolicyError:
-    """The first of pydantic's complaints as a `PolicyError`, naming rule and field and saying what to do."""
+def typed_error(
+    error: ValidationError, known_fields: Iterable[str], rule_id: str | None, data: object
+) -> PolicyError:
+    """The first of pydantic's complaints as a `PolicyError`, naming rule and field and saying what to do.
+
+    `data`: what was validated."""
     details: list[Any] = list(error.errors(include_url=False, include_input=False))
     # An unknown field usually explains a missing one: `string:` instead of `strings:`.
     first = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
@@ -102,10 +169,9 @@ def typed_error(error: ValidationError, known_fields: Iterable[str], rule_id: st
     if isinstance(cause, PolicyError):
         return placed(cause, rule_id=rule_id, field=field)
     if first["type"] == "extra_forbidden":
-        name = str(first["loc"][-1])
-        return PolicyError(
-            f"unknown field {name!r}, {suggestion(name, known_fields)}", rule_id=rule_id, field=field
-        )
+        name = first["loc"][-1]
+        place = list(data).index(name) + 1 if isinstance(data, Mapping) and name in data else 1
+        return unknown_field(name, place, known_fields, rule_id)
     if first["type"] == "missing":
         return PolicyError("this field is required; add it", rule_id=rule_id, field=field)
     message = str(first["msg"])

@@ -20,9 +20,9 @@ from yaml.constructor import ConstructorError
 from yaml.error import MarkedYAMLError, YAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from nco_guard.errors import PolicyError
-from nco_guard.policy._errors import indexed, located, suggestion
-from nco_guard.policy.models import Policy, Rule, expand_entry
+from nco_guard.errors import PolicyError, parted
+from nco_guard.policy._errors import indexed, located, unknown_field
+from nco_guard.policy.models import Policy, RegexRule, Rule, StringRule, expand_entry
 
 __all__ = ["dump_yaml", "parse_json", "parse_yaml", "read_policy"]
 
@@ -91,6 +91,14 @@ def dump_yaml(data: dict[str, Any]) -> str:
     return str(text)
 
 
+def _unquoted(problem: str) -> str:
+    """What PyYAML says, up to where it quotes the text: names of tokens and single characters may stay."""
+    told, quote, rest = problem.partition("'") if "'" in problem else problem.partition('"')
+    if re.fullmatch(r"(?:<[a-z ]+>|\\\\?.|.)'(?:, but .*)?", rest):
+        return problem
+    return told.rstrip(" ,") if quote else problem
+
+
 def _line_of(error: YAMLError) -> str:
     mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
     return f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
@@ -115,23 +123,33 @@ def parse_yaml(text: str, source: str = "YAML") -> Policy:
 
     Raises `PolicyError` (or `PatternError`, `PresetError`) with the line where it is known.
     """
+    with parted():
+        return _policy(*_read_yaml(text, source))
+
+
+def _read_yaml(text: str, source: str) -> tuple[Any, str, _Lines]:
     loader = None
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
         data = loader.construct_document(root) if root is not None else None
     except YAMLError as error:
-        problem = (
-            error.problem if isinstance(error, MarkedYAMLError) else "a character that YAML does not allow"
-        )
+        problem = "a character that YAML does not allow"
+        if isinstance(error, MarkedYAMLError):
+            problem = _unquoted(error.problem or "it cannot be read")
         raise PolicyError(f"not valid YAML: {problem} ({source}{_line_of(error)})") from None
-    except (RecursionError, ValueError) as error:
-        what = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+    except (RecursionError, ValueError, AttributeError) as error:
+        # PyYAML's constructors raise what they like for a text that is not what its tag says.
+        known = {
+            RecursionError: "it is nested too deeply",
+            AttributeError: "a value is not what its tag says",
+        }
+        what = known.get(type(error), "a number is too long, or a value is not what its tag says")
         raise PolicyError(f"not a policy: {what} ({source})") from None
     finally:
         if loader is not None:
             loader.dispose()
-    return _policy(data, source, _lines(root))
+    return data, source, _lines(root)
 
 
 def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -139,7 +157,9 @@ def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in data if names.count(name) > 1)
-        raise PolicyError("this key is there twice in one object; keep one", field=twice)
+        # Any other key may be what the policy forbids, indented wrongly.
+        known = any(twice in kind.model_fields for kind in (Policy, StringRule, RegexRule))
+        raise PolicyError("this key is there twice in one object; keep one", field=twice if known else None)
     return data
 
 
@@ -152,28 +172,30 @@ def parse_json(text: str, source: str = "JSON") -> Policy:
 
     Raises `PolicyError` (or `PatternError`, `PresetError`).
     """
+    with parted():
+        return _policy(_read_json(text, source), source, {})
+
+
+def _read_json(text: str, source: str) -> Any:
     try:
-        data = json.loads(text, object_pairs_hook=_no_twice, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_no_twice, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise PolicyError(
-            f"not valid JSON: {error.msg} ({source}, line {error.lineno}, column {error.colno})"
+            f"not valid JSON: {error.msg.partition(':')[0]} ({source}, line {error.lineno}, column {error.colno})"
         ) from None
     except PolicyError as error:
         raise located(error, source) from None
     except (RecursionError, ValueError) as error:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
         raise PolicyError(f"not a policy: {what} ({source})") from None
-    return _policy(data, source, {})
 
 
 def _policy(data: Any, source: str, lines: _Lines) -> Policy:
     if not isinstance(data, dict):
         raise PolicyError(f"a policy is a mapping with 'name' and 'rules' ({source})")
-    for key in data:
+    for place, key in enumerate(data, 1):
         if key not in Policy.model_fields:
-            raise PolicyError(
-                f"unknown field {key!r}, {suggestion(str(key), Policy.model_fields)} ({source})"
-            )
+            raise located(unknown_field(key, place, Policy.model_fields), source)
     rules: list[Rule] = []
     origin: dict[str, int] = {}
     entries = data.get("rules")

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -21,6 +21,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -28,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from nco_guard.errors import PolicyError
+from nco_guard.errors import PolicyError, parted
 from nco_guard.policy._checks import (
     IGNORABLE_SETS,
     check_flag,
@@ -39,7 +40,7 @@ from nco_guard.policy._checks import (
     check_text,
     check_texts,
 )
-from nco_guard.policy._errors import indexed, suggestion, typed_error
+from nco_guard.policy._errors import indexed, suggestion, typed_error, unknown_field
 from nco_guard.policy._fsm import FSM_JSON_SCHEMA, fsm_to_plain, read_fsm
 
 __all__ = [
@@ -92,10 +93,11 @@ class _Model(BaseModel):
     if not TYPE_CHECKING:
 
         def __init__(self, /, **data: Any) -> None:
-            try:
-                super().__init__(**data)
-            except ValidationError as error:
-                raise _typed(type(self), error, data) from None
+            with parted():
+                try:
+                    super().__init__(**data)
+                except ValidationError as error:
+                    raise _typed(type(self), error, data) from None
 
         def __setattr__(self, name: str, value: Any) -> None:
             raise PolicyError(
@@ -105,18 +107,43 @@ class _Model(BaseModel):
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Like pydantic's, with a `PolicyError` for whatever is wrong."""
-        try:
-            return super().model_validate(obj, **options)
-        except ValidationError as error:
-            raise _typed(cls, error, obj) from None
+        with parted():
+            try:
+                return super().model_validate(obj, **options)
+            except ValidationError as error:
+                raise _typed(cls, error, obj) from None
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
         """Like pydantic's, with a `PolicyError` for whatever is wrong."""
+        with parted():
+            try:
+                return super().model_validate_json(json_data, **options)
+            except ValidationError as error:
+                raise _typed(cls, error, None) from None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_input(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """In a model of somebody else's, too, errors do not repeat what was given."""
         try:
-            return super().model_validate_json(json_data, **options)
+            return handler(data)
         except ValidationError as error:
-            raise _typed(cls, error, None) from None
+            details = error.errors(include_url=False, include_input=False)
+        lines: list[Any] = [
+            {"type": one["type"], "loc": one["loc"], "ctx": one.get("ctx", {}), "input": _HIDDEN}
+            for one in details
+        ]
+        raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """For `repr`, `str`, rich and pytest: how much there is of what is forbidden, never what it is."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name in _SHOWN and value != field.default:
+                yield name, value
+            elif name in _COUNTED and value is not None:
+                yield name, _Counted(value)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed; unlike pydantic's, the changed fields are checked."""
@@ -131,9 +158,46 @@ class _Model(BaseModel):
         return self
 
 
+# What is shown of rules and policies: nothing that the owner forbids, and no text for people, which may quote it.
+_SHOWN = frozenset(
+    {
+        *(
+            "id",
+            "name",
+            "penalty",
+            "monitor",
+            "case",
+            "whole_word",
+            "normalize",
+            "confusables",
+            "json_escapes",
+        ),
+        *("context", "checksum", "on_dead_end", "on_audit_failure"),
+    }
+)
+_COUNTED = frozenset({"strings", "regex", "stop_at", "fsm", "fallback", "rules"})
+_HIDDEN = "(not shown)"
+
+
+class _Counted:
+    """Stands for a value of a policy where it is shown."""
+
+    def __init__(self, value: Any) -> None:
+        if isinstance(value, str):
+            count, unit = len(value), "character"
+        elif isinstance(value, FSM):
+            count, unit = len(value.states), "state"
+        else:
+            count, unit = len(value), "rule" if value and isinstance(value[0], _Rule) else "string"
+        self._shown = f"<{count:,} {unit}{'' if count == 1 else 's'}>"
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
 def _typed(model: type[BaseModel], error: ValidationError, data: Any) -> PolicyError:
     rule_id = data.get("id") if isinstance(data, Mapping) and issubclass(model, _Rule) else None
-    return typed_error(error, model.model_fields, rule_id if isinstance(rule_id, str) else None)
+    return typed_error(error, model.model_fields, rule_id if isinstance(rule_id, str) else None, data)
 
 
 class _Rule(_Model):
@@ -243,11 +307,12 @@ class RegexRule(_Rule):
     r"""Forbids texts in which Python's `re.search` finds a regular expression.
 
     `case="fold"` adds `re.IGNORECASE` to `regex` and to `stop_at`; `whole_word=True` puts `(?<!\w)` before
-    and `(?!\w)` after `regex`, and leaves `stop_at` as it is. These borders use Unicode's `\w` whatever flags the pattern
-    sets for itself: with `(?a)abc` they are those of `(?<!\w)(?a:abc)(?!\w)`, so "éabc" is no match. `stop_at` names an earlier point from which
-    the rule blocks, so that a value does not leak up to its last character: a pattern that is found in every
-    text in which `regex` is found. With `normalize`, `ignore` or `json_escapes` both are about the folded
-    text; a character that folding removes is refused in them when the policy is compiled.
+    and `(?!\w)` after `regex`, and leaves `stop_at` as it is. These borders use Unicode's `\w` whatever flags the
+    pattern sets for itself: with `(?a)abc` they are those of `(?<!\w)(?a:abc)(?!\w)`, so "éabc" is no match.
+    `stop_at` names an earlier point from which the rule blocks, so that a value does not leak up to its last
+    character: a pattern that is found in every text in which `regex` is found. With `normalize`, `ignore` or
+    `json_escapes` both are about the folded text; a character that folding removes is refused in them when the
+    policy is compiled.
 
     Raises `PatternError` for text that `re.compile` refuses or warns about. Constructs that cannot be
     enforced (atomic groups, for example) are refused when the policy is compiled.
@@ -349,10 +414,9 @@ def rule_from_mapping(data: Mapping[str, Any]) -> Rule:
     if keys:
         return _KINDS[keys[0]](**data)
     known = {*_KINDS, *_Rule.model_fields}
-    for key in data:
+    for place, key in enumerate(data, 1):
         if key not in known:
-            hint = suggestion(key, known)
-            raise PolicyError(f"unknown field {key!r}, {hint}", rule_id=rule_id, field=key)
+            raise unknown_field(key, place, known, rule_id)
     raise PolicyError("a rule needs one of 'strings', 'regex' or 'fsm', or is a 'preset'", rule_id=rule_id)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nco_guard.errors import PolicyError, PresetError
-from nco_guard.policy._errors import suggestion
+from nco_guard.policy._errors import FIELDS, named, near, suggestion
 from nco_guard.policy.models import Rule, StringRule
 from nco_guard.policy.presets import ldnoobw, pii, pii_paper, secrets
 from nco_guard.policy.presets.table import Examples, Pattern
@@ -82,8 +82,9 @@ def available() -> tuple[str, ...]:
 
 def _known(name: Any) -> str:
     if not isinstance(name, str) or name not in _NAMES:
-        shown = repr(name) if isinstance(name, str) else f"of type {type(name).__name__}"
-        raise PresetError(f"there is no preset {shown}; there are: {', '.join(_NAMES)}", field="preset")
+        raise PresetError(
+            f"there is no preset {named(name, _NAMES)}; there are: {', '.join(_NAMES)}", field="preset"
+        )
     return name
 
 
@@ -110,7 +111,7 @@ def _short_names(value: Any, option: str, known: Iterable[str], preset: str) -> 
         if name not in names:
             hint = suggestion(name, names)
             raise PresetError(
-                f"preset {preset!r} has no rule {name!r} here, {hint} (there are: {', '.join(names)})",
+                f"preset {preset!r} has no rule {named(name, names)} here, {hint} (there are: {', '.join(names)})",
                 field=option,
             )
     return tuple(value)
@@ -130,9 +131,10 @@ def load(name: str, **options: Any) -> tuple[Rule, ...]:
     own = _OWN.get(name, {})
     for option in options:
         if option not in _SHARED and option not in own:
+            known = (*own, *_SHARED)
             raise PresetError(
-                f"preset {name!r} has no option {option!r}; it has: {', '.join((*own, *_SHARED))}",
-                field=str(option),
+                f"preset {name!r} has no option {named(option, known)}; it has: {', '.join(known)}",
+                field=option if near(option, (*known, *FIELDS)) else None,
             )
     rules = _all_rules(name, {option: options[option] for option in own if option in options})
     short = {rule.id.removeprefix(f"{name}."): rule for rule in rules}

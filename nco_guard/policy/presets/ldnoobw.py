@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from nco_guard.errors import PresetError
+from nco_guard.policy._errors import named
 from nco_guard.policy.models import StringRule
 
 __all__ = ["DEFAULT_LANGUAGES", "DESCRIPTION", "LANGUAGES", "rules", "words"]
@@ -78,9 +79,9 @@ def _languages(value: Any) -> tuple[str, ...]:
         )
     for code in value:
         if not isinstance(code, str) or code not in LANGUAGES:
-            shown = repr(code) if isinstance(code, str) else f"of type {type(code).__name__}"
             raise PresetError(
-                f"there is no list for language {shown}; there are: {', '.join(LANGUAGES)}", field="languages"
+                f"there is no language {named(code, LANGUAGES)}; there are: {', '.join(LANGUAGES)}",
+                field="languages",
             )
     return tuple(dict.fromkeys(value))
 
