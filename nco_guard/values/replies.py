@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
-from nco_guard.redaction import REDACTED, SafeEnds
+from nco_guard.redaction import SafeEnds
 from nco_guard.values.finding import Finder
 from nco_guard.values.texts import texts_of
 
@@ -86,7 +86,7 @@ class ReplyReader:
     ) -> None:
         if marks is not None and not (len(marks) == 2 and all(isinstance(m, str) and m for m in marks)):
             raise UnsupportedError("marks: two strings that are not empty, or None where there are no calls")
-        self._finder = Finder(policy, REDACTED)
+        self._finder = Finder(policy, "")  # nothing is replaced
         self._context = context
         self._stops = tuple(one for one in stop if one)
         self._marks = marks

@@ -21,6 +21,7 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
+from llama_index.core.types import BaseOutputParser
 from llama_index.llms.nco_guard import (
     NCOGuardAuditHandler,
     NCOGuardLLM,
@@ -110,7 +111,9 @@ async def test_the_async_route_is_the_same() -> None:
 def test_what_cannot_be_searched_is_refused_or_dropped() -> None:
     picture = NodeWithScore(node=ImageNode(text="A picture.", image="aGVsbG8="))
     with pytest.raises(UnsupportedError, match="image"):
-        NCOGuardPostprocessor(POLICY).postprocess_nodes([picture])
+        NCOGuardPostprocessor(POLICY, action="raise").postprocess_nodes([picture])
+    (bare,) = NCOGuardPostprocessor(POLICY).postprocess_nodes([picture])
+    assert (bare.node.text, bare.node.image) == ("A picture.", "")
     assert NCOGuardPostprocessor(POLICY, action="drop").postprocess_nodes([picture]) == []
 
 
@@ -145,8 +148,18 @@ def test_what_an_inner_parser_brings_out_is_verified_as_well() -> None:
     parser = NCOGuardOutputParser(POLICY, inner=PydanticOutputParser(Answer))
     assert parser.parse('{"text": "fine"}') == Answer(text="fine")
     assert "JSON schema" in parser.format("Ask")
+    escaped = r'{"text": "jane.doe\u0040example.com"}'
+    with pytest.raises(ViolationError, match="model output"):
+        parser.parse(escaped)
+    redacting = NCOGuardOutputParser(POLICY, action="redact", inner=PydanticOutputParser(Answer))
+    assert redacting.parse(escaped) == Answer(text="[redacted]")
+
+    class Reversing(BaseOutputParser):
+        def parse(self, output: str) -> Any:
+            return [output[::-1]]
+
     with pytest.raises(ViolationError, match="parsed"):
-        parser.parse(r'{"text": "jane.doe\u0040example.com"}')
+        NCOGuardOutputParser(POLICY, inner=Reversing()).parse(SECRET[::-1])
 
 
 def test_it_guards_the_output_of_any_llm(pair: tuple[Any, Any], policy: Policy) -> None:
@@ -227,11 +240,12 @@ def test_what_an_unguarded_llm_writes_is_found(pair: tuple[Any, Any], recorded: 
     assert found.findings
 
 
-def test_tool_calls_are_verified_part_by_part(llm: NCOGuardLLM, tools: list[Any], recorded: Any) -> None:
+def test_tool_calls_are_verified(llm: NCOGuardLLM, tools: list[Any], recorded: Any) -> None:
     _, sink = recorded
     llm.chat_with_tools(tools, user_msg="Where is order A-1042?")
-    verified = [event.length for event in sink.events if event.kind == "verification"]
-    assert verified == [0, len("lookup_order"), len("order_id"), len("A-1042")]
+    (call,) = [event for event in sink.events if event.kind == "verification"]
+    assert call.ok
+    assert call.length > len("lookup_order" + "order_id" + "A-1042")
 
 
 def _fails(input_ids: Any, scores: Any) -> Any:

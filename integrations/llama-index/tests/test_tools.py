@@ -62,9 +62,12 @@ async def test_every_kind_of_result_is_clean(policy: Policy) -> None:
         llm=ScriptedLLM(script=["Jane."])
     )
     output = verified_tool(QueryEngineTool.from_defaults(engine, name="q"), policy).call("Jane?")
-    assert output.raw_output == "Jane."  # its source nodes held a match
+    assert output.raw_output.response == "Jane."
+    assert output.raw_output.source_nodes[0].node.text == "[redacted]"
+    picture = FunctionTool.from_defaults(lambda: [ImageBlock(image=b"")], name="t")
+    assert verified_tool(picture, policy).call().content == "[ImageBlock withheld]"
     with pytest.raises(UnsupportedError, match="ImageBlock"):
-        verified_tool(FunctionTool.from_defaults(lambda: [ImageBlock(image=b"")], name="t"), policy).call()
+        verified_tool(picture, policy, action="raise").call()
     with pytest.raises(ViolationError, match="tool result"):
         verified_tool(FunctionTool.from_defaults(lambda: SECRETS[0], name="t"), policy, action="raise").call()
 

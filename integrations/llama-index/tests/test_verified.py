@@ -122,7 +122,7 @@ async def test_tool_calls_are_shown_complete_and_clean(policy: Policy) -> None:
         len(chunks) - 1
     )
     assert llm.get_tool_calls_from_response(chunks[-1])[0].tool_kwargs["who"] == "[redacted]"
-    with pytest.raises(ViolationError, match="tool-call arguments"):
+    with pytest.raises(ViolationError, match="model output"):
         await verified(policy, said, action="raise").achat_with_tools([tool], user_msg="Maria?")
     named = CALL.model_copy(update={"tool_name": "maria@example.com"})
     with pytest.raises(ViolationError, match="name of a tool"):
@@ -165,7 +165,7 @@ class Rich(ScriptedLLM):
             role="assistant",
             blocks=[
                 ThinkingBlock(content="She is maria@example.com."),
-                TextBlock(text="Write to"),
+                TextBlock(text="Write to:"),
                 TextBlock(text="maria@example.com"),
             ],
             additional_kwargs={
@@ -184,16 +184,17 @@ class Rich(ScriptedLLM):
 
 def test_all_else_that_a_response_carries_is_clean_or_left_out(policy: Policy) -> None:
     answer = VerifiedLLM(Rich(script=[]), policy=policy, action="redact").chat(ASK)
-    assert answer.message.content == "Write to\n[redacted]"
+    assert answer.message.content == "Write to:\n[redacted]"
     assert answer.message.blocks[0] == ThinkingBlock(content="She is [redacted].")
     assert answer.message.additional_kwargs["object"].text == CLEAN
     assert answer.raw == {"policy_digest": policy.digest, "usage": {"total_tokens": 7}}
     assert answer.logprobs is None
     assert answer.additional_kwargs == {"prompt_tokens": 4111111111111111}
-    assert not any(secret in repr(answer) for secret in ("maria@", "312-555", "thinking_delta", "opaque"))
+    assert not any(secret in repr(answer) for secret in ("maria@", "312-555", "thinking_delta"))
     image = ChatMessage(blocks=[ImageBlock(image=b"")])
+    assert verified(policy, image).chat(ASK).message.content == "[ImageBlock withheld]"
     with pytest.raises(UnsupportedError, match="ImageBlock"):
-        verified(policy, image).chat(ASK)
+        verified(policy, image, action="raise").chat(ASK)
 
 
 def test_llms_that_show_only_the_text_so_far(policy: Policy, keeps: Keeps) -> None:
@@ -335,7 +336,7 @@ class Seen(BaseCallbackHandler):
 
 
 def test_callbacks_are_shown_verified_text_only(policy: Policy) -> None:
-    """Those of the LLM inside too; its instrumentation reports it as it is, as the class says."""
+    """Those of the LLM inside too, which reports nothing while it is inside."""
     seen = Seen()
     inner = ScriptedLLM(script=[SAID], callback_manager=CallbackManager([seen]))
     llm = VerifiedLLM(inner, policy=policy, action="redact")
@@ -352,7 +353,7 @@ def test_callbacks_are_shown_verified_text_only(policy: Policy) -> None:
     finally:
         get_dispatcher().event_handlers.remove(handler)
     verdicts = [event.ok for event in sink.events if event.kind == "verification"]
-    assert verdicts == [False, True]  # what was written, and what came out
+    assert verdicts == [True]
 
 
 def test_bad_usage_is_refused_at_construction(policy: Policy, tmp_path: Path) -> None:

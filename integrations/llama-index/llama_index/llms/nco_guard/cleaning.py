@@ -1,50 +1,29 @@
-"""Responses that another LLM wrote: verified, and redacted or refused, whole or piece by piece.
-
-Cost: that of `nco_guard.verify` on finished text; some microseconds per rule and character where it streams.
-"""
+"""LlamaIndex's responses as values: what another LLM or a tool returned, whole or piece by piece, made fit to show."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from llama_index.core.base.llms.types import (
-    AudioBlock,
-    ChatMessage,
-    ChatResponse,
-    CompletionResponse,
-    ContentBlock,
-    DocumentBlock,
-    ImageBlock,
-    TextBlock,
-    ToolCallBlock,
-    VideoBlock,
-)
-from llama_index.core.bridge.pydantic import BaseModel
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, TextBlock
+from llama_index.llms.nco_guard.registered import MEDIA
+from llama_index.llms.nco_guard.unobserved import Unobserved
 
-from nco_guard import Guard, Report
+from nco_guard import Guard
 from nco_guard.audit import RunRecorder
-from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.redaction import Replacement, redact, redact_value, violated_rules
+from nco_guard.errors import GenerationError, UnsupportedError
+from nco_guard.redaction import Replacement
+from nco_guard.values import Cleaner, Role
 
 __all__ = ["ChatFilter", "CompletionFilter", "ResponseCleaner"]
 
-_OUTPUT = "model output"
-_ARGUMENTS = "tool-call arguments"
-# Pieces of the text: no single one matches, and all of them together are what was to be hidden.
-_PIECEMEAL = ("logprobs", "token_ids", "thinking_delta")
-_MEDIA = (ImageBlock, AudioBlock, VideoBlock, DocumentBlock)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-
 
 class ResponseCleaner:
-    """Cleans the responses to one call. Every text that was looked at is recorded where the guard has an audit sink.
+    """Cleans what was written in one call. `inside` runs what writes it: nobody observes it, its errors come out clean.
 
-    Guarantee: no match of a hard rule in what is returned: not in a text, not in a name, string, number or key of a
-    tool call, its escapes read, and not in a string of anything else that is kept. Left out are the provider's own
-    object (of `raw` the token counts stay), log probabilities, and objects that are no data.
+    Guarantee: no match of a hard rule in what is returned. Of the provider's own object (`raw`) the token counts stay;
+    log probabilities, and pieces of thoughts beside the whole ones, are left out. Images, sound, video and documents
+    give way to a line that names them; under "raise" they are an `UnsupportedError`.
     """
 
     def __init__(
@@ -52,165 +31,62 @@ class ResponseCleaner:
         guard: Guard,
         action: Literal["raise", "redact"],
         replacement: Replacement,
+        *,
         parent_id: str | None = None,
-        where: str = _OUTPUT,
+        where: str = "model output",
+        failure: Callable[[str], Exception] = GenerationError,
     ) -> None:
-        self.where = where
+        record = None if guard.audit is None else RunRecorder(guard.audit, parent_id=parent_id)
         self.guard = guard
-        self.action = action
-        self.replacement = replacement
-        self._recorder = None if guard.audit is None else RunRecorder(guard.audit, parent_id=parent_id)
-
-    # -- responses ---------------------------------------------------------------------------------------------
+        self.values = Cleaner(guard, action, replacement=replacement, where=where, record=record)
+        self.redacting = Cleaner(guard, "redact", replacement=replacement, where=where)
+        self.inside = Unobserved(lambda error: self.values.error(error, failure))
 
     def completion(self, response: CompletionResponse) -> CompletionResponse:
         """A finished completion."""
         return CompletionResponse(
-            text=self.text(response.text),
+            text=self.values.text(response.text),
             raw=self.raw(response.raw),
-            additional_kwargs=self.extra(response.additional_kwargs),
+            additional_kwargs=self.values.metadata(response.additional_kwargs),
         )
 
     def chat(self, response: ChatResponse) -> ChatResponse:
         """A finished answer."""
-        message = response.message
-        extra = self.extra(message.additional_kwargs)
         return ChatResponse(
-            message=ChatMessage(
-                role=message.role, blocks=self.blocks(message.blocks), additional_kwargs=extra
-            ),
+            message=self.message(response.message),
             raw=self.raw(response.raw),
             additional_kwargs=self.extra(response.additional_kwargs),
         )
 
-    def blocks(self, blocks: Sequence[ContentBlock]) -> list[ContentBlock]:
-        """The blocks of a message or a result. Several texts are read as one, as LlamaIndex shows them."""
-        texts = [block.text for block in blocks if isinstance(block, TextBlock)]
-        return self.with_text(blocks, self.text("\n".join(texts)) if texts else None)
+    def message(self, message: ChatMessage) -> ChatMessage:
+        """A finished message."""
+        said = {name: part for name, part in message.additional_kwargs.items() if name != "logprobs"}
+        update = {"blocks": self.readable(message.blocks), "additional_kwargs": said}
+        clean: ChatMessage = self.values.value(message.model_copy(update=update))
+        return clean.model_copy(update={"additional_kwargs": self.extra(clean.additional_kwargs)})
 
-    def with_text(self, blocks: Sequence[ContentBlock], text: str | None) -> list[ContentBlock]:
-        """The same with `text`, which is clean, in the place of their own."""
-        kept: list[ContentBlock] = []
-        for block in blocks:
-            if isinstance(block, TextBlock):
-                if text is not None:
-                    kept.append(TextBlock(text=text))
-                text = None
-            else:
-                kept.append(self._block(block))
-        return [TextBlock(text=text), *kept] if text else kept
+    def readable(self, blocks: Sequence[Any]) -> list[Any]:
+        """Blocks, with a line in the place of those that cannot be looked into."""
+        return [self._line(block) if isinstance(block, MEDIA) else block for block in blocks]
 
-    def _block(self, block: Any) -> Any:
-        if isinstance(block, _MEDIA):
-            raise UnsupportedError(f"a {type(block).__name__} in an answer cannot be verified")
-        if not isinstance(block, ToolCallBlock):
-            return self.strings(block)
-        if broken := violated_rules(self.guard.compiled, block.tool_name):
-            self._record_rules(broken, len(block.tool_name))
-            raise ViolationError(broken, "name of a tool")  # without it there is nothing to call
-        arguments = block.tool_kwargs
-        clean = self.json_text(arguments) if isinstance(arguments, str) else self.arguments(arguments)
-        return block.model_copy(update={"tool_kwargs": clean})
+    def _line(self, block: Any) -> TextBlock:
+        if self.values.action == "raise":
+            raise UnsupportedError(f"{self.values.where}: a {type(block).__name__} cannot be looked into")
+        return TextBlock(text=f"[{type(block).__name__} withheld]")
 
     def raw(self, raw: Any) -> dict[str, Any]:
         """In the place of the provider's object, which repeats the text: the policy and the token counts."""
         usage = raw.get("usage") if isinstance(raw, Mapping) else getattr(raw, "usage", None)
-        if isinstance(usage, BaseModel):
-            usage = usage.model_dump()
-        counts = usage.items() if isinstance(usage, Mapping) else ()
-        numbers = {str(name): count for name, count in counts if type(count) is int}
+        counts = usage if isinstance(usage, Mapping) else getattr(usage, "__dict__", {})
+        numbers = self.values.metadata({name: n for name, n in counts.items() if type(n) is int})
         digest = {"policy_digest": self.guard.policy.digest}
         return {**digest, "usage": numbers} if numbers else digest
 
-    def extra(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What else a provider says: its strings cleaned, its numbers kept, objects that are no data left out."""
-        kept = {name: part for name, part in values.items() if name not in _PIECEMEAL and _is_data(part)}
-        cleaned: dict[str, Any] = self.strings(kept)
-        return cleaned
-
-    # -- values ------------------------------------------------------------------------------------------------
-
-    def text(self, text: str) -> str:
-        """A text. Errors: `ViolationError`, `RedactionError`."""
-        if self.action == "raise":
-            report = self.guard.verify(text)
-            self.record(report)
-            if not report.ok:
-                raise ViolationError(self._ids(found.rule_id for found in report.violations), self.where)
-            return text
-        done = redact(self.guard.compiled, text, replacement=self.replacement)
-        self.record(done.report)
-        return done.text
-
-    def arguments(self, value: Any, where: str = _ARGUMENTS) -> Any:
-        """A JSON value: strings, keys and numbers at any depth, and the whole as JSON text."""
-        broken = violated_rules(self.guard.compiled, value)
-        if not broken:
-            return value
-        self._record_rules(broken, len(json.dumps(value, ensure_ascii=False)))
-        if self.action == "raise":
-            raise ViolationError(broken, where)
-        return redact_value(self.guard.compiled, value, replacement=self.replacement)[0]
-
-    def json_text(self, text: str) -> str:
-        r"""A text that may be JSON, or break off in the middle of it: `\u0040` in it is an @ to whoever reads it."""
-        try:
-            read = json.loads(text)
-        except (ValueError, RecursionError):
-            read = None
-        if isinstance(read, dict | list):
-            clean = self.arguments(read)
-            if clean is not read:
-                text = json.dumps(clean, ensure_ascii=False)
-        elif "\\" in text:
-            meant = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
-            if broken := violated_rules(self.guard.compiled, meant):
-                self._record_rules(broken, len(text))
-                if self.action == "raise":
-                    raise ViolationError(broken, _ARGUMENTS)
-                # Where in the escaped text the match lies is not known, so all of it goes.
-                return self.replacement if isinstance(self.replacement, str) else self.replacement(broken[0])
-        if self.guard.verify(text).ok:
-            return text
-        return self.text(text)
-
-    def strings(self, value: Any) -> Any:
-        """Every string at any depth of data, keys included; numbers stay."""
-        if isinstance(value, str):
-            return self.json_text(value)
-        if isinstance(value, BaseModel):
-            return value.model_copy(update={name: self.strings(part) for name, part in dict(value).items()})
-        if isinstance(value, Mapping):
-            return {self.strings(key): self.strings(part) for key, part in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.strings(part) for part in value]
-        return value
-
-    # -- records -----------------------------------------------------------------------------------------------
-
-    def record(self, report: Report) -> None:
-        """Write down what the verifier found in one text."""
-        if self._recorder is not None:
-            self._recorder.verification(
-                ok=report.ok,
-                length=report.length,
-                findings=[(found.rule_id, found.start, found.end) for found in report.findings],
-                policy_digest=report.policy_digest,
-            )
-
-    def _record_rules(self, rules: Sequence[str], length: int) -> None:
-        if self._recorder is not None:
-            # Where in the value is not said: a rule's span is all of it.
-            self._recorder.verification(
-                ok=False,
-                length=length,
-                findings=[(rule, 0, length) for rule in rules],
-                policy_digest=self.guard.policy.digest,
-            )
-
-    def _ids(self, found: Iterable[str]) -> tuple[str, ...]:
-        known = set(found)
-        return tuple(rule.id for rule in self.guard.policy.rules if rule.id in known)
+    def extra(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """What else a provider says."""
+        whole = {name: part for name, part in said.items() if name != "thinking_delta"}
+        clean: dict[str, Any] = self.values.metadata(whole)
+        return clean
 
 
 class _TextFilter:
@@ -218,9 +94,7 @@ class _TextFilter:
 
     def __init__(self, cleaner: ResponseCleaner) -> None:
         self._cleaner = cleaner
-        self._verifier = cleaner.guard.stream_verifier(
-            action=cleaner.action, replacement=cleaner.replacement, where=_OUTPUT
-        )
+        self._stream = cleaner.values.stream(Role.TEXT)
         self._read = ""
         self.shown = ""
 
@@ -230,14 +104,13 @@ class _TextFilter:
                 raise UnsupportedError("a stream that takes back what it has shown cannot be verified")
             delta = text[len(self._read) :]
         self._read += delta
-        return self._grown(self._verifier.feed(delta)) if delta else ""
+        return self._grown(self._stream.feed(delta)) if delta else ""
 
     def finish(self) -> str:
-        piece = self._grown(self._verifier.finish())
-        self._cleaner.record(self._verifier.report)
-        return piece
+        return self._grown(self._stream.finish())
 
-    def _grown(self, piece: str) -> str:
+    def _grown(self, pieces: Iterable[str]) -> str:
+        piece = "".join(pieces)
         self.shown += piece
         return piece
 
@@ -292,19 +165,15 @@ class ChatFilter:
             return []
         piece = self._text.finish()
         said = self._last.message
-        message = ChatMessage(
-            role=said.role,
-            blocks=self._cleaner.with_text(said.blocks, self._text.shown),
-            additional_kwargs=self._cleaner.extra(said.additional_kwargs),
-        )
-        extra = self._cleaner.extra(self._last.additional_kwargs)
-        raw = self._cleaner.raw(self._last.raw)
-        return [ChatResponse(message=message, delta=piece, raw=raw, additional_kwargs=extra)]
+        last = self._cleaner.chat(self._last.model_copy(update={"message": _without_text(said)}))
+        last.delta = piece
+        at = next((index for index, block in enumerate(said.blocks) if isinstance(block, TextBlock)), 0)
+        if self._text.shown or not last.message.blocks:
+            last.message.blocks.insert(at, TextBlock(text=self._text.shown))
+        return [last]
 
 
-def _is_data(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_data(part) for key, part in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_data, value))
-    return value is None or isinstance(value, str | bool | int | float | bytes | BaseModel)
+def _without_text(message: ChatMessage) -> ChatMessage:
+    """What streamed is shown already."""
+    others = [block for block in message.blocks if not isinstance(block, TextBlock)]
+    return message.model_copy(update={"blocks": others})

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from llama_index.llms.nco_guard.replies import ReplyReader, ToolCall
 from transformers import StoppingCriteria
 
 from nco_guard import BoundGuard, Guard, Report
@@ -23,6 +22,7 @@ from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import generate_ids
 from nco_guard.engines.hf.streaming import ReaderLeft, in_pieces
 from nco_guard.errors import GenerationError
+from nco_guard.values import Event, ReplyReader, Text, ToolCall
 
 __all__ = ["Call", "Reply", "StopAtIds", "Usage"]
 
@@ -47,6 +47,34 @@ class Reply:
     calls: tuple[ToolCall, ...]
     outcome: str | None = None
     usage: Usage | None = None
+
+
+@dataclass
+class _Reading:
+    """What is read of a reply: the text before the first call, and the calls; what a model writes after one is not
+    the answer.
+    """
+
+    reader: ReplyReader
+    content: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+
+    def feed(self, piece: str) -> str:
+        """Take a further piece of text; what it adds to the content."""
+        return self._taken(self.reader.feed(piece))
+
+    def finish(self) -> str:
+        """The reply is over."""
+        return self._taken(self.reader.finish())
+
+    def _taken(self, events: Iterable[Event]) -> str:
+        before = len(self.content)
+        for event in events:
+            if isinstance(event, ToolCall):
+                self.calls.append(event)
+            elif isinstance(event, Text) and not self.calls:
+                self.content += event.text
+        return self.content[before:]
 
 
 @dataclass(frozen=True)
@@ -77,9 +105,10 @@ class Call:
 
     def _run(self, criteria: Iterable[StoppingCriteria]) -> Reply:
         result = self._generate(None, criteria)
-        reader = self._reader()
-        reader.feed(result.texts[0], final=True)
-        return self._last(reader, "", result)
+        read = self._reading()
+        read.feed(result.texts[0])
+        read.finish()
+        return self._last(read, "", result)
 
     async def arun(self) -> Reply:
         """The whole reply; the event loop goes on meanwhile, and cancelling stops the generation."""
@@ -93,21 +122,21 @@ class Call:
     def stream(self) -> Iterator[Reply]:
         """The reply as it grows; the last one has an outcome."""
         results: list[GenerationResult] = []
-        reader = self._reader()
+        read = self._reading()
 
         def generate(write: Callable[[str], None], left: StoppingCriteria) -> None:
             results.append(self._generate(write, (left,)))
 
         for piece in in_pieces(generate):
-            yield from self._grown(reader, piece)
-        yield self._last(reader, reader.feed("", final=True), results[0])
+            yield from self._grown(read, piece)
+        yield self._last(read, read.finish(), results[0])
 
     async def astream(self) -> AsyncIterator[Reply]:
         """The same for an event loop."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         left = ReaderLeft()
-        reader = self._reader()
+        read = self._reading()
 
         def hand_over(piece: str) -> None:
             if not left.is_set():
@@ -118,45 +147,48 @@ class Call:
         generation.add_done_callback(lambda _: pieces.put_nowait(None))
         try:
             while (piece := await pieces.get()) is not None:
-                for reply in self._grown(reader, piece):
+                for reply in self._grown(read, piece):
                     yield reply
             result = generation.result()
-            yield self._last(reader, reader.feed("", final=True), result)
+            yield self._last(read, read.finish(), result)
         finally:
             left.set()
             if not generation.done():
                 # Nobody will ask for its result any more.
                 generation.add_done_callback(lambda future: future.cancelled() or future.exception())
 
-    def _reader(self) -> ReplyReader:
+    def _reading(self) -> _Reading:
         context = ""
         if self.bound.needs_context:
             prompt = self.inputs["input_ids"][0].tolist()
             context = self.bound.vocabulary.continuation_of(prompt, [])[0]
-        return ReplyReader(
-            self.guard.compiled,
-            context=context,
-            stop=self.stop,
-            marks=self.marks,
-            begun=self.begun,
-            single_call=self.single_call,
+        return _Reading(
+            ReplyReader(
+                self.guard,
+                context=context,
+                stop=self.stop,
+                marks=self.marks,
+                begun=self.begun,
+                single_call=self.single_call,
+                invalid_as_text=True,
+            )
         )
 
     @staticmethod
-    def _grown(reader: ReplyReader, piece: str) -> Iterator[Reply]:
-        before = len(reader.calls)
-        delta = reader.feed(piece)
-        if delta or len(reader.calls) > before:
-            yield Reply(reader.content, delta, reader.calls)
+    def _grown(read: _Reading, piece: str) -> Iterator[Reply]:
+        before = len(read.calls)
+        delta = read.feed(piece)
+        if delta or len(read.calls) > before:
+            yield Reply(read.content, delta, tuple(read.calls))
 
-    def _last(self, reader: ReplyReader, delta: str, result: GenerationResult) -> Reply:
-        if self.requires_call and not reader.calls:
+    def _last(self, read: _Reading, delta: str, result: GenerationResult) -> Reply:
+        if self.requires_call and not read.calls:
             raise GenerationError(
                 f"a tool call was required and the model wrote none that can be read (outcome: {result.outcomes[0]}); "
                 f"allow more max_new_tokens, or let the model choose"
             )
         usage = Usage(self.inputs["input_ids"].shape[1], len(result.token_ids[0]))
-        return Reply(reader.content, delta, reader.calls, result.outcomes[0], usage)
+        return Reply(read.content, delta, tuple(read.calls), result.outcomes[0], usage)
 
     def _generate(
         self, on_text: Callable[[str], None] | None, criteria: Iterable[StoppingCriteria]

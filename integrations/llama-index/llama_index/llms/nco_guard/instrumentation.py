@@ -6,19 +6,23 @@ import logging
 import re
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatResponse, CompletionResponse, ToolCallBlock
+from llama_index.core.base.llms.types import ChatResponse, CompletionResponse, TextBlock
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.llm import (
     LLMChatEndEvent,
+    LLMChatInProgressEvent,
     LLMChatStartEvent,
     LLMCompletionEndEvent,
+    LLMCompletionInProgressEvent,
     LLMCompletionStartEvent,
 )
-from llama_index.llms.nco_guard.values import compiled_policy, texts_in
+from llama_index.llms.nco_guard import registered  # noqa: F401  how responses are read
+from llama_index.llms.nco_guard.models import compiled_policy
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 
@@ -27,12 +31,23 @@ from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, GenerationError
-from nco_guard.verify import verify
+from nco_guard.values import Cleaner, texts_of
 
 __all__ = ["NCOGuardAuditHandler"]
 
 _log = logging.getLogger("nco_guard.audit")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+Response = ChatResponse | CompletionResponse
+
+
+@dataclass
+class _Run:
+    """One call: since when, and what its reader was shown of it so far."""
+
+    recorder: RunRecorder
+    begun: float = field(default_factory=time.perf_counter)
+    shown: Response | None = None
+    deltas: list[str] = field(default_factory=list)
 
 
 class NCOGuardAuditHandler(Staying, BaseEventHandler):
@@ -41,8 +56,9 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
         get_dispatcher().add_event_handler(NCOGuardAuditHandler(policy, JsonLinesSink("audit.jsonl")))
 
     One run per call, with LlamaIndex's span id as `parent_id`, as the runs of a guarded LLM have that are recorded at
-    decoding: the two belong together. Texts of messages and completions are verified whole, tool calls' arguments part
-    by part. No event holds text.
+    decoding: the two belong together. Everything that a response shows is verified: its text, thoughts, citations, tool
+    calls with their ids and arguments, and what the provider says beside. Of a stream that fails, or that its reader
+    leaves, what was shown is. No event holds text.
 
     It observes: it neither changes nor stops anything, and LlamaIndex drops whatever a handler raises. A record that
     could not be written is therefore counted in `failures` and logged by the type of the error. Where an unrecorded
@@ -52,7 +68,7 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     _policy: CompiledPolicy = PrivateAttr()
     _sink: Sink = PrivateAttr()
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
-    _runs: dict[str, tuple[RunRecorder, float]] = PrivateAttr(default_factory=dict)
+    _runs: dict[str, _Run] = PrivateAttr(default_factory=dict)
     _failures: int = PrivateAttr(default=0)
 
     def __init__(self, policy: Policy | Guard, sink: Sink) -> None:
@@ -83,6 +99,8 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     def _handle(self, event: BaseEvent) -> None:
         if isinstance(event, LLMChatStartEvent | LLMCompletionStartEvent):
             self._started(event)
+        elif isinstance(event, LLMChatInProgressEvent | LLMCompletionInProgressEvent):
+            self._went_on(event)
         elif isinstance(event, LLMChatEndEvent | LLMCompletionEndEvent):
             self._ended(event)
         elif isinstance(event, ExceptionEvent):
@@ -94,7 +112,7 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     def _started(self, event: LLMChatStartEvent | LLMCompletionStartEvent) -> None:
         recorder = RunRecorder(self._sink, parent_id=event.span_id or None)
         with self._lock:
-            self._runs[event.span_id or ""] = recorder, time.perf_counter()
+            self._runs[event.span_id or ""] = _Run(recorder)
         name = event.model_dict.get("model_name") or event.model_dict.get("model")
         recorder.started(
             policy_name=self._policy.policy.name,
@@ -104,48 +122,65 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
             model_id=str(name)[:512] if name else None,
         )
 
+    def _went_on(self, event: LLMChatInProgressEvent | LLMCompletionInProgressEvent) -> None:
+        with self._lock:
+            run = self._runs.get(event.span_id or "")
+        if run is not None:
+            run.shown = event.response
+            run.deltas.append(event.response.delta or "")
+
     def _ended(self, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:
-        recorder, begun = self._take(event.span_id)
-        if recorder is None:
-            recorder = RunRecorder(self._sink, parent_id=event.span_id or None)
+        run = self._take(event.span_id) or _Run(RunRecorder(self._sink, parent_id=event.span_id or None))
         response = event.response
-        for text in _texts(response):
-            report = verify(self._policy, text)
-            recorder.verification(
-                ok=report.ok,
-                length=report.length,
-                findings=[(hit.rule_id, hit.start, hit.end) for hit in report.findings],
-                sequence=0,
-                policy_digest=report.policy_digest,
-            )
+        self._verified(run, response)
         raw = response.raw if response is not None and isinstance(response.raw, dict) else {}
         outcome = raw.get("outcome")
         ended = outcome if isinstance(outcome, str) and _LABEL.fullmatch(outcome) else "answered"
         tokens = (response.additional_kwargs if response is not None else {}).get("completion_tokens")
-        recorder.finished(
+        run.recorder.finished(
             outcomes=[ended] if response is not None else [],
             interventions=0,
             tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0,
-            seconds=time.perf_counter() - begun,
+            seconds=time.perf_counter() - run.begun,
         )
 
     def _failed(self, span_id: str | None, error: BaseException) -> None:
-        recorder, begun = self._take(span_id)
-        if recorder is not None:
-            seconds = time.perf_counter() - begun
-            recorder.finished(outcomes=(), interventions=0, tokens=0, seconds=seconds, error=error)
+        run = self._take(span_id)
+        if run is not None:
+            self._verified(run, run.shown)
+            seconds = time.perf_counter() - run.begun
+            run.recorder.finished(outcomes=(), interventions=0, tokens=0, seconds=seconds, error=error)
 
-    def _take(self, span_id: str | None) -> tuple[RunRecorder | None, float]:
+    def _verified(self, run: _Run, response: Response | None) -> None:
+        """Record what the verifier finds in a response, and in the pieces of a stream that it does not repeat."""
+        cleaner = Cleaner(self._policy, "report", replacement="", record=run.recorder)
+        if isinstance(response, ChatResponse):
+            text = cleaner.text(response.message.content or "")
+            for block in response.message.blocks:
+                if not isinstance(block, TextBlock):
+                    self._record(run.recorder, block, cleaner.rules(block))
+            beside = [response.message.additional_kwargs, response.additional_kwargs]
+        elif response is not None:
+            text, beside = cleaner.text(response.text), [response.additional_kwargs]
+        else:
+            return
+        if rules := cleaner.rules(beside):
+            self._record(run.recorder, beside, rules)
+        if (streamed := "".join(run.deltas)) and streamed != text:
+            cleaner.text(streamed)
+
+    def _record(self, recorder: RunRecorder, part: Any, rules: tuple[str, ...]) -> None:
+        """Where in a part that is no text is not said: a rule's span is all of it."""
+        length = sum(map(len, dict.fromkeys(texts_of(part))))
+        if length:
+            recorder.verification(
+                ok=not rules,
+                length=length,
+                findings=[(rule, 0, length) for rule in rules],
+                sequence=0,
+                policy_digest=self._policy.digest,
+            )
+
+    def _take(self, span_id: str | None) -> _Run | None:
         with self._lock:
-            return self._runs.pop(span_id or "", (None, time.perf_counter()))
-
-
-def _texts(response: ChatResponse | CompletionResponse | None) -> list[str]:
-    """Everything in a response that may be shown: its text, and each part of its tool calls."""
-    if response is None:
-        return []
-    if isinstance(response, CompletionResponse):
-        return [response.text]
-    calls = [block for block in response.message.blocks if isinstance(block, ToolCallBlock)]
-    parts = texts_in([[call.tool_name, call.tool_kwargs] for call in calls])
-    return [response.message.content or "", *parts]
+            return self._runs.pop(span_id or "", None)

@@ -13,10 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
+from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.copies import Shared
 from nco_guard.errors import TokenizerError, UnsupportedError
 
-__all__ = ["Guards", "context_window_of", "guard_of", "load", "not_a_policy"]
+__all__ = ["Guards", "compiled_policy", "context_window_of", "guard_of", "load"]
 
 _KEPT_GUARDS = 16
 
@@ -39,7 +40,7 @@ class Guards(Shared):
         if isinstance(policy, Guard):
             return policy
         if not isinstance(policy, Policy):
-            raise not_a_policy(policy)
+            raise _not_a_policy(policy)
         if policy.digest == self._guard.policy.digest:
             return self._guard
         with self._lock:
@@ -57,11 +58,20 @@ def guard_of(policy: Policy | Guard, audit: Sink | None) -> Guard:
             raise UnsupportedError("audit: a Guard brings its own; give it Guard(policy, audit=...)")
         return policy
     if not isinstance(policy, Policy):
-        raise not_a_policy(policy)
+        raise _not_a_policy(policy)
     return Guard(policy, audit=audit)
 
 
-def not_a_policy(given: object) -> UnsupportedError:
+def compiled_policy(policy: Policy | Guard) -> CompiledPolicy:
+    """A policy, compiled once. Raises `UnsupportedError` for anything but a `Policy` or a `Guard`."""
+    if isinstance(policy, Guard):
+        return policy.compiled
+    if not isinstance(policy, Policy):
+        raise _not_a_policy(policy)
+    return compile_policy(policy)
+
+
+def _not_a_policy(given: object) -> UnsupportedError:
     """The error that says what to give as `policy=`."""
     return UnsupportedError(
         f"policy: a Policy or a Guard is needed, got {type(given).__name__}; see Policy.from_file and "

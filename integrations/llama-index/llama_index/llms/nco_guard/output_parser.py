@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.types import BaseOutputParser
-from llama_index.llms.nco_guard.values import compiled_policy, rules_in
+from llama_index.llms.nco_guard.models import compiled_policy
 
 from nco_guard import Guard, Policy
-from nco_guard.errors import ViolationError
-from nco_guard.redaction import REDACTED, Replacement, redact, require
+from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardOutputParser"]
 
@@ -42,25 +42,18 @@ class NCOGuardOutputParser(BaseOutputParser):
     ) -> None:
         if action not in ("raise", "redact"):
             raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
-        self._policy = compiled_policy(policy)
-        redact(self._policy, "", replacement=replacement)  # a forbidden replacement is refused here
-        self._action = action
-        self._replacement = replacement
+        self._cleaner = Cleaner(
+            compiled_policy(policy), action, replacement=replacement, where="model output"
+        )
         self._inner = inner
 
     def parse(self, output: str) -> Any:
         """The verified text, or what the inner parser makes of it."""
-        if self._action == "redact":
-            output = redact(self._policy, output, replacement=self._replacement).text
-        else:
-            require(self._policy, output, where="model output")
+        output = self._cleaner.text(output)
         if self._inner is None:
             return output
-        parsed = self._inner.parse(output)
-        # Parsing can bring out what the text hid, by JSON escapes for one.
-        if found := rules_in(self._policy, parsed):
-            raise ViolationError(found, "parsed model output")
-        return parsed
+        # Parsing can bring out what the text hid.
+        return self._cleaner.at("parsed model output").value(self._inner.parse(output))
 
     def format(self, query: str) -> str:
         """The query with the inner parser's instructions."""

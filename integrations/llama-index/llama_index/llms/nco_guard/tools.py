@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any, Literal
 
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.tools.function_tool import FunctionTool
 from llama_index.core.tools.types import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
+from llama_index.llms.nco_guard.answers import VerifiedQueryEngine, VerifiedRetriever, clean_answer
 from llama_index.llms.nco_guard.cleaning import ResponseCleaner
 from llama_index.llms.nco_guard.models import guard_of
-from llama_index.llms.nco_guard.values import rules_in
 
 from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
-from nco_guard.redaction import REDACTED, Replacement, cleaned_error
+from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.values import Role
 
 __all__ = ["verified_tool"]
+
+# The attributes of LlamaIndex's own tools that hold a function which others take out and call.
+_FUNCTIONS = ("_fn", "_async_fn", "_real_fn", "_loader")
 
 
 def verified_tool(
@@ -29,69 +39,113 @@ def verified_tool(
 
         agent = FunctionAgent(tools=[verified_tool(tool, policy) for tool in tools], llm=llm)
 
-    Guarantee: no match of a hard rule in a result's text, blocks or raw output, nor in an error that the tool raises.
-    A raw output that holds one gives way to the clean text. Arguments are passed on as they came: the LLM's are for
-    `NCOGuardLLM` and `VerifiedLLM` to keep clean. `tool` itself is not changed.
+    Guarantee: no match of a hard rule in a result's text, blocks, raw output or raw input, nor in an error that the
+    tool raises, with all that led to it. The same holds for what others take out of the tool and call themselves: its
+    function, query engine or retriever, as routers, sub-question engines, LangChain's tools and on-demand loaders do.
+    What happens inside is not reported to LlamaIndex's callbacks and instrumentation; the call is, with the verified
+    result. Arguments reach the tool as they came: the LLM's are for `NCOGuardLLM` and `VerifiedLLM` to keep clean.
+    `tool` itself is not changed.
 
     Args:
         action: "redact" replaces matches; "raise" raises `ViolationError`, which an agent tells its model as the
-            tool's error.
+            tool's error. The raw input, which repeats arguments and a tool's own presets, is always redacted.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
         audit: receives a verification event for each text, never text.
 
-    Errors: `PolicyError` at once for a replacement that is itself forbidden; at a call `RedactionError`, and
-    `UnsupportedError` for images, sound, video and documents, which cannot be verified.
+    Errors: at once `PolicyError` for a replacement that is itself forbidden, `ViolationError` for a tool whose name is;
+    at a call `RedactionError`, and with "raise" `UnsupportedError` for what cannot be looked into (images, sound,
+    video, documents, iterators), in whose place "redact" puts a line that names it.
     """
     if action not in ("raise", "redact"):
         raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
     guard = guard_of(policy, audit)
-    guard.stream_verifier(replacement=replacement)  # a forbidden replacement is refused here
-    cleaner = ResponseCleaner(guard, action, replacement, where="tool result")
+    cleaner = ResponseCleaner(guard, action, replacement, where="tool result", failure=RuntimeError)
     verified = copy.copy(adapt_to_async_tool(tool))
-    call, acall = verified.call, verified.acall
-
-    def clean_call(*args: Any, **kwargs: Any) -> ToolOutput:
-        try:
-            output = call(*args, **kwargs)
-        except Exception as error:
-            if (clean := _clean_error(error, cleaner)) is error:
-                raise
-        else:
-            return _clean_output(output, cleaner)
-        raise clean  # here, so that it does not carry the other one as its context
-
-    async def clean_acall(*args: Any, **kwargs: Any) -> ToolOutput:
-        try:
-            output = await acall(*args, **kwargs)
-        except Exception as error:
-            if (clean := _clean_error(error, cleaner)) is error:
-                raise
-        else:
-            return _clean_output(output, cleaner)
-        raise clean
-
-    # A copy and not a class of its own: agents look at what kind of tool they have.
-    object.__setattr__(verified, "call", clean_call)
-    object.__setattr__(verified, "acall", clean_acall)
+    cleaner.values.at("name of a tool").name(str(verified.metadata.name))
+    for name, part in list(vars(verified).items()):
+        if name in _FUNCTIONS and callable(part):
+            setattr(verified, name, _verified_function(part, cleaner))
+        elif isinstance(part, BaseQueryEngine):
+            setattr(verified, name, VerifiedQueryEngine(part, cleaner))
+        elif isinstance(part, BaseRetriever):
+            setattr(verified, name, VerifiedRetriever(part, cleaner))
+    verified.__class__ = _verified_kind(type(verified))
+    verified.__dict__["_nco_guard_cleaner"] = cleaner
     return verified
 
 
+@functools.cache
+def _verified_kind(kind: type[AsyncBaseTool]) -> type[AsyncBaseTool]:
+    """A kind of tool that is still of the old kind, for agents look at it, and cleans what its calls return."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> ToolOutput:
+        cleaner: ResponseCleaner = self._nco_guard_cleaner
+        return _clean_output(cleaner.inside.call(kind.call, self, *args, **kwargs), cleaner)
+
+    async def acall(self: Any, *args: Any, **kwargs: Any) -> ToolOutput:
+        cleaner: ResponseCleaner = self._nco_guard_cleaner
+        return _clean_output(await cleaner.inside.acall(kind.acall, self, *args, **kwargs), cleaner)
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> ToolOutput:
+        cleaner: ResponseCleaner = self._nco_guard_cleaner
+        return _clean_output(cleaner.inside.call(kind.__call__, self, *args, **kwargs), cleaner)
+
+    methods: dict[str, Any] = {"call": call, "acall": acall, "__module__": kind.__module__}
+    if kind.__call__ not in (AsyncBaseTool.__call__, FunctionTool.__call__):  # these two go through `call`
+        methods["__call__"] = called
+    return type(kind.__name__, (kind,), methods)
+
+
+def _verified_function(function: Callable[..., Any], cleaner: ResponseCleaner) -> Callable[..., Any]:
+    """A tool's function, with its signature, for whoever takes it out of the tool."""
+
+    async def awaited(result: Any) -> Any:
+        return _clean_result(await result, cleaner)
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def afunction(*args: Any, **kwargs: Any) -> Any:
+            return _clean_result(await cleaner.inside.acall(function, *args, **kwargs), cleaner)
+
+        return _alike(afunction, function)
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        result = cleaner.inside.call(function, *args, **kwargs)
+        return (
+            cleaner.inside.acall(awaited, result)
+            if inspect.isawaitable(result)
+            else _clean_result(result, cleaner)
+        )
+
+    return _alike(plain, function)
+
+
+def _alike(verified: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """With the same signature, and without the way back to the function that `functools.wraps` leaves."""
+    verified.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    del verified.__wrapped__  # type: ignore[attr-defined]
+    return verified
+
+
+def _clean_result(result: Any, cleaner: ResponseCleaner) -> Any:
+    if isinstance(result, ToolOutput):
+        return _clean_output(result, cleaner)
+    if isinstance(result, list | tuple):
+        result = type(result)(cleaner.readable(result)) if type(result) in (list, tuple) else result
+    else:
+        (result,) = cleaner.readable([result])
+    return clean_answer(result, cleaner)
+
+
 def _clean_output(output: ToolOutput, cleaner: ResponseCleaner) -> ToolOutput:
-    blocks = cleaner.blocks(output.blocks)
-    raw: Any = output.raw_output
-    if rules_in(cleaner.guard.compiled, [raw, str(raw)]):
-        raw = cleaner.text(str(raw))
     error = output.exception
     return ToolOutput(
-        tool_name=output.tool_name,
-        blocks=blocks,
-        raw_input=output.raw_input,
-        raw_output=raw,
+        tool_name=cleaner.values.at("name of a tool").name(output.tool_name),
+        blocks=cleaner.values.field(cleaner.readable(output.blocks), Role.BLOCKS),
+        raw_input=cleaner.redacting.value(output.raw_input),
+        raw_output=_clean_result(output.raw_output, cleaner),
         is_error=output.is_error,
-        exception=None if error is None else _clean_error(error, cleaner),
+        exception=None if error is None else cleaner.values.error(error, RuntimeError),
     )
-
-
-def _clean_error(error: Exception, cleaner: ResponseCleaner) -> Exception:
-    """The error of a tool as it may be shown: agents tell it to the model."""
-    return cleaned_error(error, cleaner.guard.compiled, cleaner.text, RuntimeError)

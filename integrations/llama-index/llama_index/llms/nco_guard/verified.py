@@ -17,7 +17,6 @@ from llama_index.core.base.llms.types import (
     LLMMetadata,
 )
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
@@ -51,13 +50,14 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     """An LLM whose answers are verified after it wrote them: for hosted models, which cannot be guarded.
 
     Guarantee: no match of a hard rule in any response: not in a completion or message, not at any moment of a stream,
-    not in a tool call's name or arguments, nor in what else the response carries. The model itself may well write it,
-    and whoever hosts it sees it; so do observers of LlamaIndex's instrumentation, to whom the inner LLM reports its own
-    calls.
+    not in a tool call's name or arguments, JSON escapes read, nor in what else the response carries, nor in an error of
+    the LLM with all that led to it. Nothing that happens inside is reported to LlamaIndex's callbacks and
+    instrumentation, global handlers among them; they are told of this LLM's calls, with the verified text. The model
+    itself may well write it, and whoever hosts it sees it; so does what the inner LLM logs or prints by itself.
 
     Streams are held back exactly as long as a match could still be completed. Tool calls, thoughts and metadata appear
     with the last chunk. Of the provider's own object (`raw`) only token counts are kept; log probabilities, which
-    repeat the text in pieces, are left out.
+    repeat the text in pieces, are left out. An id that matches becomes another, the same everywhere in the process.
 
     Args:
         llm: any LLM. Options of a call are its own; `policy=` replaces the policy for that call.
@@ -67,12 +67,13 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         audit: receives a verification event for each text, with LlamaIndex's span id as `parent_id`; never text.
 
     Rules that continue the prompt are looked for in the answer alone: how the prompt reaches a hosted model is not
-    known. Structured answers that are parsed from text should have rules with `json_escapes`.
+    known.
 
     Errors at construction: `UnsupportedError` for what is no LLM, or a structured one (make it from this one by
     `as_structured_llm`); `PolicyError`, also for a replacement that is itself forbidden. In answers: `ViolationError`,
-    `RedactionError`, and `UnsupportedError` for images, sound, video and documents. When not to use it: where the model
-    can be guarded itself (`NCOGuardLLM`).
+    also for a tool's name that matches, and `RedactionError`; the LLM's own errors, as `GenerationError` where they
+    held a match; with "raise" `UnsupportedError` for images, sound, video and documents, which "redact" leaves out with
+    a line that says so. When not to use it: where the model can be guarded itself (`NCOGuardLLM`).
     """
 
     inner: SerializeAsAny[LLM] = Field(description="The LLM that writes.")
@@ -102,18 +103,16 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
             raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
         guard = guard_of(policy, audit)
         guard.stream_verifier(replacement=replacement)  # a forbidden replacement is refused here
-        # LlamaIndex's callbacks are told what comes out of here, and not what went in.
-        inner = llm.model_copy(update={"callback_manager": CallbackManager([])})
         fields: dict[str, Any] = {name: getattr(llm, name) for name in _TAKEN_OVER}
         fields |= {
-            "inner": inner,
+            "inner": llm,
             "action": action,
             "callback_manager": llm.callback_manager,
             "policy_name": guard.policy.name,
             "policy_digest": guard.policy.digest,
         }
         super().__init__(**fields)
-        self.inner = inner  # as it is, not as validation copies it
+        self.inner = llm  # as it is, not as validation copies it
         self._guards, self._replacement = Guards(guard), replacement
 
     @classmethod
@@ -155,7 +154,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def _cleaner(self, kwargs: dict[str, Any]) -> ResponseCleaner:
         """For one call, whose `policy=` is taken out of its options."""
         guard = self._guards.of(kwargs.pop("policy", None))
-        return ResponseCleaner(guard, self.action, self._replacement, active_span_id.get())
+        return ResponseCleaner(guard, self.action, self._replacement, parent_id=active_span_id.get())
 
     # -- completions -------------------------------------------------------------------------------------------
 
@@ -163,23 +162,28 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """The inner LLM's completion, verified."""
         cleaner = self._cleaner(kwargs)
-        return cleaner.completion(self.inner.complete(prompt, formatted=formatted, **kwargs))
+        return cleaner.completion(
+            cleaner.inside.call(self.inner.complete, prompt, formatted=formatted, **kwargs)
+        )
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """The same; the event loop goes on meanwhile."""
         cleaner = self._cleaner(kwargs)
-        return cleaner.completion(await self.inner.acomplete(prompt, formatted=formatted, **kwargs))
+        return cleaner.completion(
+            await cleaner.inside.acall(self.inner.acomplete, prompt, formatted=formatted, **kwargs)
+        )
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """The completion as it grows; what was shown is never taken back."""
-        read = CompletionFilter(self._cleaner(kwargs))
-        stream = self.inner.stream_complete(prompt, formatted=formatted, **kwargs)
+        cleaner = self._cleaner(kwargs)
+        read = CompletionFilter(cleaner)
+        stream = cleaner.inside.call(self.inner.stream_complete, prompt, formatted=formatted, **kwargs)
 
         def chunks() -> CompletionResponseGen:
-            with closing(stream):
-                for chunk in stream:
+            with closing(cleaner.inside.each(stream)) as parts:
+                for chunk in parts:
                     yield from read.feed(chunk)
             yield from read.finish()
 
@@ -190,12 +194,15 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseAsyncGen:
         """The same for an event loop."""
-        read = CompletionFilter(self._cleaner(kwargs))
-        stream = await self.inner.astream_complete(prompt, formatted=formatted, **kwargs)
+        cleaner = self._cleaner(kwargs)
+        read = CompletionFilter(cleaner)
+        stream = await cleaner.inside.acall(
+            self.inner.astream_complete, prompt, formatted=formatted, **kwargs
+        )
 
         async def chunks() -> CompletionResponseAsyncGen:
-            async with aclosing(stream):
-                async for chunk in stream:
+            async with aclosing(cleaner.inside.aeach(stream)) as parts:
+                async for chunk in parts:
                     for ready in read.feed(chunk):
                         yield ready
             for ready in read.finish():
@@ -209,23 +216,24 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """The inner LLM's answer, verified."""
         cleaner = self._cleaner(kwargs)
-        return cleaner.chat(self.inner.chat(messages, **kwargs))
+        return cleaner.chat(cleaner.inside.call(self.inner.chat, messages, **kwargs))
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """The same; the event loop goes on meanwhile."""
         cleaner = self._cleaner(kwargs)
-        return cleaner.chat(await self.inner.achat(messages, **kwargs))
+        return cleaner.chat(await cleaner.inside.acall(self.inner.achat, messages, **kwargs))
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """The answer as it grows; its tool calls come with the last chunk."""
-        read = ChatFilter(self._cleaner(kwargs))
-        stream = self.inner.stream_chat(messages, **kwargs)
+        cleaner = self._cleaner(kwargs)
+        read = ChatFilter(cleaner)
+        stream = cleaner.inside.call(self.inner.stream_chat, messages, **kwargs)
 
         def chunks() -> ChatResponseGen:
-            with closing(stream):
-                for chunk in stream:
+            with closing(cleaner.inside.each(stream)) as parts:
+                for chunk in parts:
                     yield from read.feed(chunk)
             yield from read.finish()
 
@@ -234,12 +242,13 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
         """The same for an event loop."""
-        read = ChatFilter(self._cleaner(kwargs))
-        stream = await self.inner.astream_chat(messages, **kwargs)
+        cleaner = self._cleaner(kwargs)
+        read = ChatFilter(cleaner)
+        stream = await cleaner.inside.acall(self.inner.astream_chat, messages, **kwargs)
 
         async def chunks() -> ChatResponseAsyncGen:
-            async with aclosing(stream):
-                async for chunk in stream:
+            async with aclosing(cleaner.inside.aeach(stream)) as parts:
+                async for chunk in parts:
                     for ready in read.feed(chunk):
                         yield ready
             for ready in read.finish():
