@@ -222,8 +222,13 @@ class Guard(Shared):
         return self.verifier.verify_many(texts)
 
     def redact(self, text: str, *, replacement: Replacement = REDACTED, context: str = "") -> Redaction:
-        """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`."""
-        return redact(self._compiled, text, replacement=replacement, context=context)
+        """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`.
+
+        Cost: that of `verify`, twice where something was replaced.
+        """
+        return redact(
+            self._compiled, text, replacement=replacement, context=context, search=self.verifier.verify
+        )
 
     def stream_verifier(
         self,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import UnsupportedError, ViolationError
 from nco_guard.redaction import REDACTED, Action, Replacement
-from nco_guard.values.cleaning import cleaned, cleaned_pieces
+from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
@@ -99,18 +99,17 @@ class Cleaner:
         return self.finder.rules(texts_of_tree(Tree(value)))
 
     def _value(self, value: Any, role: Role) -> Any:
-        tree = Tree(value, role)
-        self._record_groups(tree)
-        own = self.finder.rules(texts_of_tree(tree, meta=False))
-        if own:
-            self._record_rules(own, _size(tree))
+        searched = Searched(Tree(value, role), self.finder)
+        self._record_groups(searched.tree)
+        if searched.own:
+            self._record_rules(searched.own, searched.length)
         if self.action == "report":
             return value
         if self.action == "raise":
-            if own:
-                raise ViolationError(own, self.where)
-            self._refuse_opaque(tree)
-        return cleaned(value, self.finder, role, tree)
+            if searched.own:
+                raise ViolationError(searched.own, self.where)
+            self._refuse_opaque(searched.tree)
+        return cleaned(value, self.finder, role, searched)
 
     def _refuse_opaque(self, tree: Tree) -> None:
         for node in tree.opaque:
@@ -217,7 +216,3 @@ class Cleaner:
                 findings=[(found.rule_id, found.start, found.end) for found in report.findings],
                 policy_digest=report.policy_digest,
             )
-
-
-def _size(tree: Tree) -> int:
-    return sum(len(text) for text in texts_of_tree(tree, meta=False))

@@ -10,12 +10,13 @@ from nco_guard.values.finding import Finder
 from nco_guard.values.identifiers import new_identifier
 from nco_guard.values.jsontext import dumped
 from nco_guard.values.printing import FORMS, segments, wholes
+from nco_guard.values.readings import readings
 from nco_guard.values.roles import Role
 from nco_guard.values.shapes import Branch, Leaf, Opaque
-from nco_guard.values.texts import SEPARATORS, texts_of_tree
+from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
 from nco_guard.values.trees import Group, Node, Tree, piecemeal
 
-__all__ = ["cleaned", "cleaned_pieces", "placeholder", "unlike"]
+__all__ = ["Searched", "cleaned", "cleaned_pieces", "placeholder", "unlike"]
 
 _ROUNDS = 8
 # For policies under which one of them matches there is the next.
@@ -27,26 +28,44 @@ _NUMBERINGS: tuple[Callable[[str, int], str], ...] = (
 )
 
 
-def cleaned(value: Any, finder: Finder, role: Role = Role.VALUE, tree: Tree | None = None) -> Any:
+def cleaned(value: Any, finder: Finder, role: Role = Role.VALUE, known: Searched | None = None) -> Any:
     """The value without matches; the same object if there are none. Definition: `texts.texts_of`.
 
-    Errors: `ViolationError` for a tool's name that matches; `RedactionError` where nothing that could be replaced makes
-    the match.
+    `known`: the value taken apart and searched, where that is done. Errors: `ViolationError` for a tool's name that
+    matches; `RedactionError` where nothing that could be replaced makes the match.
     """
+    rules: tuple[str, ...] = ()
     for _ in range(_ROUNDS):
-        tree = tree if tree is not None else Tree(value, role)
-        left = finder.rules(texts_of_tree(tree))
-        if not (left or tree.dropped or tree.opaque):
+        now = known if known is not None else Searched(Tree(value, role), finder)
+        if now.is_clean:
             return value
-        new = _Round(tree, finder).parts() if left or tree.opaque else value
+        tree, rules = now.tree, finder.in_order(rule for found in now.dirty.values() for rule in found)
+        new = _Round(now, finder).parts() if rules or tree.opaque else value
         if new is value and tree.dropped:
-            new = _Round(tree, finder).without_dropped()
-        if new is value and left:
-            new = _Round(tree, finder).together()
+            new = _Round(now, finder).without_dropped()
+        if new is value and rules:
+            new = _Round(now, finder).together()
         if new is value:
-            raise RedactionError(left)
-        value, tree = new, None
-    raise RedactionError(left)
+            break
+        value, known = new, None
+    raise RedactionError(rules)
+
+
+class Searched:
+    """A value that is taken apart, and those of its texts that hold a match, with the rules that do."""
+
+    def __init__(self, tree: Tree, finder: Finder) -> None:
+        self.tree = tree
+        own = list(texts_of_tree(tree, meta=False))
+        others = list(texts_of_tree(tree, meta=True)) if tree.has_meta else []
+        self.dirty = finder.dirty([*own, *others])
+        self.own = finder.in_order(rule for text in {*own} & {*self.dirty} for rule in self.dirty[text])
+        self.length = sum(map(len, own))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all of it may stay as it is."""
+        return not (self.dirty or self.tree.dropped or self.tree.opaque)
 
 
 def placeholder(name: str, finder: Finder) -> str:
@@ -120,8 +139,9 @@ def _redacted(text: str, finder: Finder) -> str:
 class _Round:
     """One pass over a value that is taken apart."""
 
-    def __init__(self, tree: Tree, finder: Finder) -> None:
-        self._tree = tree
+    def __init__(self, searched: Searched, finder: Finder) -> None:
+        self._tree = searched.tree
+        self._dirty = searched.dirty
         self._finder = finder
         self._joined: dict[int, str] = {}
 
@@ -176,6 +196,8 @@ class _Round:
     # -- one part ----------------------------------------------------------------------------------------------
 
     def _clean_group(self, group: Group) -> None:
+        if not any(text in self._dirty for text in joined(group)):
+            return
         pieces = group.pieces
         new = cleaned_pieces(pieces, self._finder)
         for node, old, now in zip(group.nodes, pieces, new, strict=True):
@@ -195,18 +217,22 @@ class _Round:
             self._clean_leaf(node, shape)
 
     def _clean_leaf(self, node: Node, shape: Leaf) -> None:
-        if not shape.is_text:
-            if rules := self._finder.rules(shape.texts):
-                node.new = self._put(node, self._whole(node, shape.texts, rules))
-            return
-        old = shape.texts[0]
+        old = shape.texts[0] if shape.texts else ""
         text = self._joined.get(id(node), old)
         if node.role is Role.JSON and text == old:
             text = self._parsed(node, text)
-        if report := self._finder.report(text):
-            text = text if report.ok else self._replaced(node, text)
+        if text == old and not self._is_dirty(shape):
+            return
+        if not shape.is_text:
+            node.new = self._put(node, self._whole(node, shape.texts, self._finder.rules(shape.texts)))
+            return
+        if not self._finder.report(text).ok:
+            text = self._replaced(node, text)
         if text != old:
             node.new = self._put(node, text)
+
+    def _is_dirty(self, shape: Leaf) -> bool:
+        return any(reading.text in self._dirty for text in shape.texts for reading in readings(text))
 
     def _replaced(self, node: Node, text: str) -> str:
         if node.role in (Role.NAME, Role.IDENTIFIER):
@@ -240,8 +266,8 @@ class _Round:
 
     def _rebuild(self, node: Node, shape: Branch) -> None:
         for child, text in piecemeal(node):
-            if child.new is child.value and (rules := self._finder.rules([text])):
-                child.new = self._finder.instead(rules)
+            if child.new is child.value and text in self._dirty:
+                child.new = self._finder.instead(self._dirty[text])
         knotted = id(node) in self._tree.knots
         new = [self._beside(node, child) if knotted else child.new for child in node.below]
         if all(now is child.value for now, child in zip(new, node.below, strict=True)):

@@ -47,15 +47,18 @@ class Finder:
     def _order(self) -> dict[str, int]:
         return {rule.id: index for index, rule in enumerate(self.compiled.rules)}
 
+    def dirty(self, texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Those of the texts that hold a match as they are, and the ids of the hard rules that match."""
+        several = list(dict.fromkeys(text for text in texts if text))
+        found: dict[str, tuple[str, ...]] = {}
+        for index, findings in self.verifier.find_many(several):
+            if rules := [finding.rule_id for finding in findings if finding.mode == "hard"]:
+                found[several[index]] = tuple(rules)
+        return found
+
     def rules(self, texts: Iterable[str]) -> tuple[str, ...]:
         """The ids of the hard rules that match in any of the texts as they are, in the policy's order."""
-        found = {
-            finding.rule_id
-            for _, findings in self.verifier.find_many(_several(texts))
-            for finding in findings
-            if finding.mode == "hard"
-        }
-        return self.in_order(found)
+        return self.in_order(rule for rules in self.dirty(texts).values() for rule in rules)
 
     def in_order(self, rules: Iterable[str]) -> tuple[str, ...]:
         """Ids of rules in the policy's order."""
@@ -91,10 +94,6 @@ class Finder:
         if isinstance(self.replacement, str):
             return self.replacement
         return self.replacement(rules[0] if rules else self.compiled.rules[0].id)
-
-
-def _several(texts: Iterable[str]) -> Sequence[str]:
-    return list(dict.fromkeys(text for text in texts if text))
 
 
 def _verifier(compiled: CompiledPolicy) -> Verifier:

@@ -110,6 +110,11 @@ class Tree:
         return iter(())
 
     @property
+    def has_meta(self) -> bool:
+        """Whether any of it is what a provider says about an answer."""
+        return any(node.meta for node in self.nodes)
+
+    @property
     def dropped(self) -> list[Node]:
         """What is left out, where there is anything."""
         return [
