@@ -64,6 +64,9 @@ _MESSAGES = frozenset(
 )
 _CALLS = ("tool_call", "tool_use", "function", "custom_tool")
 _PARSED = frozenset({"arguments", "args", "input", "partial_json", "kwargs"})
+# Images, sound, video and files, encoded. Their addresses are text, unless they hold the data themselves.
+_ENCODED = frozenset({"base64", "data", "file_data"})
+_MEDIA = ("audio", "base64", "file", "image", "media", "video")
 # What a provider counts and measures itself.
 _COUNTED = ("_tokens", "_count", "_duration", "_ms", "_seconds")
 _COUNTS = frozenset({"created", "created_at", "index", "seed", "n", "latency", "completed_at"})
@@ -98,6 +101,8 @@ def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
         if _is_count(key, holder[key]):
             return Role.KEEP
     kind = holder.get("type")
+    if _is_encoded(kind, key, holder[key]):
+        return Role.MEDIA
     if isinstance(kind, str):
         inner = _role_in_block(kind, key)
         if inner is not None:
@@ -122,6 +127,14 @@ def _role_in_block(kind: str, key: Any) -> Role | None:
         if key in _PARSED:
             return Role.JSON
     return None
+
+
+def _is_encoded(kind: Any, key: Any, value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    if value.startswith("data:") and ";base64," in value[:128]:
+        return True
+    return key in _ENCODED and isinstance(kind, str) and any(name in kind for name in _MEDIA)
 
 
 def _is_count(key: Any, value: Any) -> bool:

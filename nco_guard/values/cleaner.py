@@ -100,9 +100,9 @@ class Cleaner:
 
     def _value(self, value: Any, role: Role) -> Any:
         searched = Searched(Tree(value, role), self.finder)
-        self._record_groups(searched.tree)
-        if searched.own:
-            self._record_rules(searched.own, searched.length)
+        written = self._record_groups(searched.tree)
+        if others := [rule for rule in searched.own if rule not in written]:
+            self._record_rules(others, searched.length)
         if self.action == "report":
             return value
         if self.action == "raise":
@@ -191,16 +191,18 @@ class Cleaner:
 
     # -- records -----------------------------------------------------------------------------------------------
 
-    def _record_groups(self, tree: Tree) -> None:
-        """Write down what was found in the texts of messages, clean ones too."""
+    def _record_groups(self, tree: Tree) -> set[str]:
+        """Write down what was found in the texts of messages, clean ones too; the rules that matched in them."""
         if self._record is None:
-            return
-        for node in tree.nodes:
-            if node.role in (Role.TEXT, Role.BLOCKS) and node.is_text:
-                self._record_report(self.finder.report(str(node.value)))
-        for group in tree.groups:
-            if group.role is Role.BLOCKS:
-                self._record_report(self.finder.report(next(joined(group))))
+            return set()
+        texts = [
+            str(node.value) for node in tree.nodes if node.role in (Role.TEXT, Role.BLOCKS) and node.is_text
+        ]
+        texts += [next(joined(group)) for group in tree.groups if group.role is Role.BLOCKS]
+        reports = [self.finder.report(text) for text in texts]
+        for report in reports:
+            self._record_report(report)
+        return {found.rule_id for report in reports for found in report.violations}
 
     def _record_rules(self, rules: Sequence[str], length: int) -> None:
         # Where in the value is not said: a rule's span is all of it.

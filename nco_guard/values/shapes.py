@@ -202,6 +202,12 @@ def _filled(value: Any, make: Callable[[], Any], new: list[Any]) -> Any:
         return tuple(new) if isinstance(value, tuple) else new
 
 
+def _chain(value: collections.ChainMap[Any, Any], role: Role) -> Shape:
+    """Each of its dictionaries, also what is hidden by another one."""
+    parts = [Part(index, part, role) for index, part in enumerate(value.maps)]
+    return Branch(parts, lambda new: type(value)(*new), style="list")
+
+
 def _view(value: Any, role: Role) -> Shape:
     return _items(list(value), role)
 
@@ -229,9 +235,8 @@ def _object(value: Any, fields: Fields | None) -> Shape:
 
 def _attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, BaseModel):
-        extra = value.__pydantic_extra__ or {}
-        own = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
-        return {**own, **extra}
+        fields = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
+        return {**fields, **(value.__pydantic_extra__ or {}), **_private(value)}
     if dataclasses.is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
         return {**named, **{k: v for k, v in getattr(value, "__dict__", {}).items() if k not in named}}
@@ -244,6 +249,16 @@ def _attributes(value: Any) -> dict[str, Any]:
     return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
 
 
+def _private(value: BaseModel) -> dict[str, Any]:
+    """A model's private attributes that hold data; what a program keeps there to work with is its own."""
+    held = value.__pydantic_private__ or {}
+    return {name: part for name, part in held.items() if not _cannot_be_read(part)}
+
+
+def _cannot_be_read(value: Any) -> bool:
+    return isinstance(value, (Iterator, io.IOBase)) or hasattr(value, "__await__")
+
+
 def _slots_of(base: type) -> Sequence[str]:
     slots = base.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
@@ -252,7 +267,11 @@ def _slots_of(base: type) -> Sequence[str]:
 def _copied(value: Any, changed: Mapping[str, Any]) -> Any:
     """A copy with other fields, not validated: a field may have to hold a text where it held a number."""
     if isinstance(value, BaseModel):
-        return value.model_copy(update=dict(changed))
+        private = value.__pydantic_private__ or {}
+        model = value.model_copy(update={name: part for name, part in changed.items() if name not in private})
+        if model.__pydantic_private__ is not None:
+            model.__pydantic_private__.update({n: part for n, part in changed.items() if n in private})
+        return model
     new = copy.copy(value)
     for name, part in changed.items():
         object.__setattr__(new, name, part)
@@ -281,7 +300,7 @@ def _other(value: Any) -> Shape:
     kind = type(value)
     if kind is object:
         return None
-    if isinstance(value, (Iterator, io.IOBase)) or hasattr(value, "__await__"):
+    if _cannot_be_read(value):
         return Opaque(kind.__name__)
     speaks = any(name in base.__dict__ for base in kind.__mro__[:-1] for name in ("__str__", "__repr__"))
     if speaks or hasattr(value, "__dict__") or any(_slots_of(base) for base in kind.__mro__):
@@ -293,6 +312,7 @@ _SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (str, _string),
     ((bytes, bytearray, memoryview), _bytes),
     (BaseModel, _record),
+    (collections.ChainMap, _chain),
     ((Mapping, collections.UserDict), _mapping),
     ((list, tuple, set, frozenset, collections.deque, array.array), _items),
     ((collections.UserList,), _items),

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.errors import PolicyError, RedactionError, UnsupportedError, ViolationError
@@ -429,6 +429,20 @@ def test_errors() -> None:
     led.__cause__ = KeyError("canary")
     assert cleaner().error(led, RuntimeError) is led
     assert led.__cause__ is None
+
+
+def test_what_is_hidden_behind_something_else() -> None:
+    chain = collections.ChainMap({"a": 1}, {"a": "canary"})
+    assert cleaner().value(chain).maps == [{"a": 1}, {"a": OUT}]
+
+    class Keeping(BaseModel):
+        _kept: str = PrivateAttr(default="canary")
+        _lines: Any = PrivateAttr(default_factory=lambda: iter([1]))
+
+    made = Keeping()
+    found = cleaner().value(made)
+    assert (found._kept, made._kept) == (OUT, "canary")
+    assert found._lines is made._lines
 
 
 def test_bad_settings() -> None:

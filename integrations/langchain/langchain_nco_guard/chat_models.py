@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,7 +21,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
 
 from langchain_nco_guard._chat_format import (
@@ -33,7 +33,14 @@ from langchain_nco_guard._chat_format import (
     template_messages,
 )
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, seeing_through_json, with_policy
+from langchain_nco_guard._guards import (
+    GuardSource,
+    as_guard,
+    bind_to_model,
+    joined,
+    seeing_through_json,
+    with_policy,
+)
 from langchain_nco_guard._text import StopFilter, cut_at_stop
 from nco_guard import Guard
 from nco_guard.engines.hf.options import Settings
@@ -111,6 +118,9 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, arbitrary_types_allowed=True)
 
+    # Enforced besides, whatever policy a call has.
+    _also: tuple[Guard, ...] = PrivateAttr(default=())
+
     @field_validator("guard")
     @classmethod
     def _guard_from(cls, value: GuardSource) -> Guard:
@@ -153,6 +163,19 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             )
         return cls(model=inner.model, tokenizer=inner.tokenizer, guard=guard, **options)
 
+    def under(self, guard: GuardSource) -> Self:
+        """The same model under a further policy, which a call's own policy does not replace."""
+        further = as_guard(guard)
+        if any(known.policy.digest == further.policy.digest for known in self._also):
+            return self
+        model = self.model_copy()
+        model._also = (*self._also, further)
+        return model
+
+    def _enforced(self, policy: GuardSource | None = None) -> Guard:
+        """Everything that a call enforces."""
+        return reduce(joined, self._also, self.guard if policy is None else with_policy(self.guard, policy))
+
     # -- what LangChain wants to know --------------------------------------------------------------------------
 
     @property
@@ -164,7 +187,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         """What tells answers apart, the policy among it: caches are keyed on this."""
         return {
             "model_name": self.model_name,
-            "policy_digest": self.guard.policy.digest,
+            "policy_digest": self._enforced().policy.digest,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -175,7 +198,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         if "policy" in kwargs:
-            kwargs["policy"] = with_policy(self.guard, kwargs["policy"]).policy.digest
+            kwargs["policy"] = self._enforced(kwargs["policy"]).policy.digest
         return super()._get_invocation_params(stop=stop, **kwargs)
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
@@ -233,7 +256,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         offered = [convert_to_openai_tool(tool) for tool in tools]
         choice = _chosen(tool_choice, [tool["function"]["name"] for tool in offered])
         # Both are needed before the first call, and what is wrong with them is to be known now.
-        bind_to_model(seeing_through_json(self.guard), self.model, self.tokenizer)
+        bind_to_model(seeing_through_json(self._enforced()), self.model, self.tokenizer)
         return self.bind(tools=offered, **({} if choice is None else {"tool_choice": choice}), **kwargs)
 
     def with_structured_output(
@@ -295,7 +318,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             for name, value in kwargs.items()
             if name not in _NOT_OPTIONS and name != "response_format"
         }
-        guard = with_policy(self.guard, given.pop("policy", self.guard))
+        guard = self._enforced(given.pop("policy", None))
         tools = given.pop("tools", None)
         choice = given.pop("tool_choice", None)
         if choice == "none":
@@ -435,7 +458,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return parsed
 
     def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:
-        guard = with_policy(self.guard, kwargs.get("policy", self.guard))
+        guard = self._enforced(kwargs.get("policy"))
         return {
             "model_name": self.model_name,
             "model_provider": "nco-guard",

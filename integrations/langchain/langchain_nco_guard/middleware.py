@@ -14,12 +14,14 @@ from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
+from langchain_nco_guard._agent import guarded_request, guarded_tool_request, refuse_unguarded_models
 from langchain_nco_guard._cleaning import Cleaner
-from langchain_nco_guard._guards import GuardSource, as_guard, joined, with_policy
+from langchain_nco_guard._guards import GuardSource, as_guard
+from langchain_nco_guard._models import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
-from nco_guard.redaction import REDACTED, Replacement, cleaned_error
+from nco_guard.redaction import REDACTED, Replacement
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -43,11 +45,14 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     * Tool results are redacted, or refused with "block", before the model, the state or a callback sees them.
     * With `check_input`, so are the user's messages on their way to the model. The state keeps them as they came.
 
-    Put it last in the list, next to the model: then other middleware may exchange the model or the request, and this
-    one sees what is called. Not covered: what middleware before it adds to an answer, what a tool streams by a writer
-    of its own, and images, audio and files.
+    Put it first in the list: then it also sees what other middleware makes of an answer or a result. Wherever it is,
+    models that others put into a request (`ModelFallbackMiddleware`) are guarded. Middleware that asks a model of its
+    own (`SummarizationMiddleware`) is refused when the agent is made, unless that model is a `VerifiedChatModel` or a
+    `ChatNCOGuard` under this policy. Not covered: what middleware before it adds to an answer, what a tool streams by a
+    writer of its own, and images, audio and files.
 
-    Errors at construction: `PolicyError` and its kin, also for a replacement that is forbidden itself.
+    Errors at construction: `PolicyError` and its kin, also for a replacement that is forbidden itself; when the agent
+    is made: `UnsupportedError`.
     """
 
     def __init__(
@@ -83,12 +88,15 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         final: Literal["redact", "raise"] = "redact" if on_violation == "redact" else "raise"
         self._final = Cleaner(self.guard, final, replacement=replacement, where="model output", record=False)
+        self._guard_request = guarded_request(self._guarded)
+        self._guard_tool_request = guarded_tool_request(self._cleaned_tool)
         # Refused now rather than in the middle of an answer.
         self.guard.stream_verifier(replacement=replacement)
 
     @property
     def name(self) -> str:
         """One for each policy: an agent refuses two of one name."""
+        refuse_unguarded_models(self, self.guard)
         return f"{type(self).__name__}_{self.guard.policy.digest[:8]}"
 
     # -- the model ---------------------------------------------------------------------------------------------
@@ -97,25 +105,29 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if self._input is not None:
             cleaner = self._input
             messages = [
-                cleaner.message(message) if isinstance(message, HumanMessage) else message
+                cleaner.value(message) if isinstance(message, HumanMessage) else message
                 for message in request.messages
             ]
             request = request.override(messages=messages)
-        model = request.model
+        return self._guard_request(request)
+
+    def _guarded(self, model: Any) -> Any:
+        """A model as this middleware lets it be asked; the same object if it is one already."""
         if isinstance(model, ChatNCOGuard):
-            settings = dict(request.model_settings)
-            # A policy given with the call would replace this one.
-            own = with_policy(model.guard, settings.pop("policy", model.guard))
-            model = model.model_copy(update={"guard": joined(own, self.guard)})
-            return request.override(model=model, model_settings=settings)
-        return request.override(model=VerifiedChatModel.over(model, self.guard, **self._options))
+            return model.under(self.guard)
+        if isinstance(model, VerifiedChatModel) and model._middleware is self:
+            return model
+        within = mapped(model, lambda one: one.under(self.guard) if isinstance(one, ChatNCOGuard) else one)
+        verified = VerifiedChatModel.over(within, self.guard, **self._options)
+        verified._middleware = self
+        return verified
 
     def _checked(self, response: Any) -> Any:
         """A last look: middleware between this one and the model may have changed what it said."""
         if isinstance(response, AIMessage):
-            return self._final.message(response)
+            return self._final.value(response)
         model_response = response.model_response if isinstance(response, ExtendedModelResponse) else response
-        model_response.result = [self._final.message(message) for message in model_response.result]
+        model_response.result = [self._final.value(message) for message in model_response.result]
         if model_response.structured_response is not None:
             model_response.structured_response = self._final.value(model_response.structured_response)
         return response
@@ -131,12 +143,18 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     # -- tools -------------------------------------------------------------------------------------------------
 
     def _prepared_tool(self, request: ToolCallRequest) -> ToolCallRequest:
-        if self._results is None or request.tool is None:
-            return request
-        return request.override(tool=_cleaned_tool(request.tool, self._results))
+        return request if self._results is None else self._guard_tool_request(request)
+
+    def _cleaned_tool(self, tool: BaseTool) -> BaseTool:
+        cleaned_by = getattr(tool, "_nco_guards", ())
+        if self._results is None or self in cleaned_by:
+            return tool
+        cleaned = _cleaned_tool(tool, self._results)
+        object.__setattr__(cleaned, "_nco_guards", (*cleaned_by, self))
+        return cleaned
 
     def _checked_result(self, result: Any) -> Any:
-        return result if self._results is None else self._results.tool_result(result)
+        return result if self._results is None else self._results.value(result)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """See `AgentMiddleware`."""
@@ -156,7 +174,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     @wraps(run)
     def clean_run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return cleaner.tool_result(run(*args, **kwargs))
+            return cleaner.value(run(*args, **kwargs))
         except Exception as error:
             if (clean := _clean_error(error, cleaner)) is error:
                 raise
@@ -165,7 +183,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     @wraps(arun)
     async def clean_arun(*args: Any, **kwargs: Any) -> Any:
         try:
-            return cleaner.tool_result(await arun(*args, **kwargs))
+            return cleaner.value(await arun(*args, **kwargs))
         except Exception as error:
             if (clean := _clean_error(error, cleaner)) is error:
                 raise
@@ -178,6 +196,10 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
 
 def _clean_error(error: Exception, cleaner: Cleaner) -> Exception:
     """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result."""
-    if isinstance(error, GraphBubbleUp):
-        return error
-    return cleaned_error(error, cleaner.guard.compiled, cleaner.text, ToolException)
+    if isinstance(
+        error, GraphBubbleUp
+    ):  # not an error: an interrupt for somebody, a command for a parent graph
+        shown = tuple(cleaner.value(part) for part in error.args)
+        same = all(new is old for new, old in zip(shown, error.args, strict=True))
+        return error if same else type(error)(*shown)
+    return cleaner.error(error, ToolException)

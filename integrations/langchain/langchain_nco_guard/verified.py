@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.exceptions import LangChainException
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableBinding
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
-from pydantic import ConfigDict, Field, field_validator
+from langchain_core.utils.utils import LC_ID_PREFIX
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
-from langchain_nco_guard._chunks import ChunkFilter, as_chunk
-from langchain_nco_guard._cleaning import Cleaner
+from langchain_nco_guard._cleaning import Cleaner, as_chunk
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard
+from langchain_nco_guard._hidden import HiddenCalls
+from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
+from langchain_nco_guard._structured import verified_structured_output
 from nco_guard import Guard
 from nco_guard.errors import UnsupportedError, ViolationError
 from nco_guard.redaction import REDACTED
@@ -25,25 +30,29 @@ __all__ = ["RETRY_PROMPT", "VerifiedChatModel"]
 
 RETRY_PROMPT = "Your answer broke the output policy (rules: {rules}). Answer again and leave that out."
 OnViolation = Literal["block", "redact", "retry"]
+# Of the model that is verified, unless something else is said.
+_TAKEN = ("tags", "metadata", "cache", "disable_streaming", "profile")
 
 
 class VerifiedChatModel(TypedErrors, BaseChatModel):
     """A chat model whose answers are verified after it wrote them: for hosted models, which cannot be guarded.
 
     Guarantee: for every hard rule, no match in the text that comes out, at any moment of a stream, nor in a tool call,
-    nor anywhere else in the message. The model itself may well write it, and whoever hosts it sees it. Callbacks and
-    tracers see this model and never the inner one.
+    nor anywhere else in the message, nor in an error. The model itself may well write it, and whoever hosts it sees it.
+    Callbacks, tracers and caches see this model and never the inner one.
 
     Attributes:
+        inner: a chat model, or one behind `bind`, `with_config`, `with_retry`, `with_fallbacks`, `configurable_fields`
+            or `init_chat_model(configurable_fields=...)`.
         on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at
             most `max_retries` times with `retry_prompt` added, then blocks.
 
-    Streams are held back exactly as long as a match could still be completed; with "retry" until the message is
-    complete. Tool calls appear once they are complete. Not passed on: log probabilities, which repeat the text in
-    pieces.
+    Streams are held back exactly as long as a match could still be completed; with "retry", and where the text is to be
+    parsed (structured output), until the message is complete. Tool calls appear once they are complete. Not passed on:
+    log probabilities, which repeat the text in pieces.
     """
 
-    inner: BaseChatModel
+    inner: Any
     guard: Any
     on_violation: OnViolation = "block"
     replacement: Any = REDACTED
@@ -52,44 +61,73 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
+    _configurable: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _middleware: Any = PrivateAttr(default=None)  # the one that made it
+    # Somebody will parse the text of the answer as JSON.
+    _json: bool = PrivateAttr(default=False)
+
+    @field_validator("inner")
+    @classmethod
+    def _inner_runs(cls, value: Any) -> Any:
+        if not isinstance(value, Runnable):
+            raise UnsupportedError(f"inner: a chat model is needed, got {type(value).__name__}")
+        return value
+
     @field_validator("guard")
     @classmethod
     def _guard_from(cls, value: GuardSource) -> Guard:
         return as_guard(value)
 
     @classmethod
-    def over(cls, inner: BaseChatModel, guard: GuardSource, **options: Any) -> Self:
-        """A verified model in the place of `inner`: with its callbacks, cache, rate limiter and profile."""
+    def over(cls, inner: Runnable[Any, Any], guard: GuardSource, **options: Any) -> Self:
+        """A verified model in the place of `inner`: with its callbacks, tags, metadata, cache and profile.
+
+        Errors: `UnsupportedError` for what is no model and for listeners on it; `PolicyError` for a replacement that
+        is forbidden itself.
+        """
         checked = as_guard(guard)
         # Refused now rather than in the middle of an answer.
         checked.stream_verifier(replacement=options.get("replacement", REDACTED))
-        names = (
-            "callbacks", "tags", "metadata", "cache", "rate_limiter", "disable_streaming", "output_version", "profile",
-        )  # fmt: skip
-        known = type(inner).model_fields
-        taken: dict[str, Any] = {name: getattr(inner, name) for name in names if name in known}
-        fields: dict[str, Any] = {"inner": inner, "guard": checked, **taken, **options}
-        return cls(**fields)
+        model = model_of(inner)
+        taken: dict[str, Any] = {} if model is None else {name: getattr(model, name) for name in _TAKEN}
+        if callbacks := callbacks_of(inner):
+            taken["callbacks"] = callbacks
+        return cls(**{"inner": inner, "guard": checked, **taken, **options})
+
+    @property
+    def _model(self) -> BaseChatModel | None:
+        return model_of(self.inner)
 
     @property
     def _llm_type(self) -> str:
-        return f"nco-guard-verified-{self.inner._llm_type}"
+        model = self._model
+        return f"nco-guard-verified-{type(self.inner).__name__ if model is None else model._llm_type}"
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
+        chosen = hashlib.sha256(repr(sorted(self._configurable.items())).encode()).hexdigest()
         return {
-            "inner": self.inner._get_llm_string(),
+            "inner": described(self.inner),
+            **({"configurable": chosen} if self._configurable else {}),
             "policy_digest": self.guard.policy.digest,
             "on_violation": self.on_violation,
             "replacement": str(self.replacement),
         }
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        return self.inner._get_ls_params(stop=stop, **kwargs)
+        model = self._model
+        return (
+            super()._get_ls_params(stop=stop, **kwargs)
+            if model is None
+            else model._get_ls_params(stop=stop, **kwargs)
+        )
 
     def get_token_ids(self, text: str) -> list[int]:
         """The inner model's."""
-        return self.inner.get_token_ids(text)
+        model = self._model
+        return super().get_token_ids(text) if model is None else model.get_token_ids(text)
+
+    # -- what is built from it ---------------------------------------------------------------------------------
 
     def bind_tools(
         self,
@@ -100,35 +138,95 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """The inner model's own way to offer tools, with the verification kept around it."""
         choice = {} if tool_choice is None else {"tool_choice": tool_choice}
-        bound: Any = self.inner.bind_tools(tools, **choice, **kwargs)
+        bound: Runnable[LanguageModelInput, AIMessage] = self._around(
+            with_tools(self.inner, tools, **choice, **kwargs)
+        )
+        return bound
+
+    def with_structured_output(
+        self, schema: dict[str, Any] | type, *, include_raw: bool = False, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, Any]:
+        """The inner model's own way to answer with objects (its `method` included), and the objects verified, too."""
+        return verified_structured_output(self, schema, include_raw=include_raw, **kwargs)
+
+    def _around(self, bound: Any, *, parsed: bool = False) -> Any:
+        """This model around a runnable that was made from the inner one."""
         arguments: dict[str, Any] = {}
-        while isinstance(bound, RunnableBinding):
+        known = isinstance(self.inner, BaseChatModel)
+        while known and isinstance(bound, RunnableBinding) and not bound.config.get("callbacks"):
             arguments = {**bound.kwargs, **arguments}
             bound = bound.bound
-        if not isinstance(bound, BaseChatModel):
+        if not isinstance(bound, Runnable) or (known and not isinstance(bound, BaseChatModel)):
             raise UnsupportedError(
-                f"{type(self.inner).__name__}.bind_tools returns a {type(bound).__name__}, which cannot be "
-                "verified from here; verify its output with to_runnable(guard)"
+                f"{type(self.inner).__name__} makes a {type(bound).__name__} of itself, which cannot be verified from "
+                "here; verify its output with to_runnable(guard)"
             )
-        model = self if bound is self.inner else self.model_copy(update={"inner": bound})
-        return model.bind(**arguments)
+        model = self if bound is self.inner and not parsed else self.model_copy(update={"inner": bound})
+        model._json = model._json or parsed
+        return model.bind(**arguments) if arguments else model
+
+    # -- configurable fields of the inner model ----------------------------------------------------------------
+
+    def _under(self, config: RunnableConfig | None) -> Any:
+        """This model with what a config says about the inner one's fields."""
+        given = ensure_config(config).get("configurable") or {}
+        values = {name: value for name, value in given.items() if not name.startswith("__")}
+        if isinstance(self.inner, BaseChatModel) or not values:
+            return super()
+        model = self.model_copy()
+        model._configurable = values
+        return super(VerifiedChatModel, model)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AIMessage:
+        """See `Runnable`."""
+        return self._under(config).invoke(input, config, **kwargs)  # type: ignore[no-any-return]
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AIMessage:
+        """See `Runnable`."""
+        return await self._under(config).ainvoke(input, config, **kwargs)  # type: ignore[no-any-return]
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        """See `Runnable`."""
+        yield from self._under(config).stream(input, config, **kwargs)
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """See `Runnable`."""
+        async for chunk in self._under(config).astream(input, config, **kwargs):
+            yield chunk
+
+    def stream_events(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """See `BaseChatModel`."""
+        return self._under(config).stream_events(input, config, **kwargs)
+
+    def astream_events(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """See `BaseChatModel`."""
+        return self._under(config).astream_events(input, config, **kwargs)
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def _cleaner(self) -> Cleaner:
+    def _cleaner(self, kwargs: Mapping[str, Any]) -> Cleaner:
         action: Literal["redact", "raise"] = "redact" if self.on_violation == "redact" else "raise"
-        return Cleaner(self.guard, action, replacement=self.replacement, where="model output")
+        parsed = self._parsed(kwargs)
+        return Cleaner(self.guard, action, replacement=self.replacement, where="model output", parsed=parsed)
 
-    def _clean(self, result: ChatResult) -> ChatResult:
-        cleaner = self._cleaner()
-        generations = [
-            ChatGeneration(
-                message=cleaner.message(generation.message),
-                generation_info=cleaner.metadata(generation.generation_info or {}) or None,
-            )
-            for generation in result.generations
-        ]
-        return ChatResult(generations=generations, llm_output=cleaner.metadata(result.llm_output or {}))
+    def _parsed(self, kwargs: Mapping[str, Any]) -> bool:
+        """Whether somebody will parse the text of the answer."""
+        return self._json or kwargs.get("response_format") is not None
+
+    def _hidden(self, cleaner: Cleaner) -> HiddenCalls:
+        return HiddenCalls(self._configurable, lambda error: cleaner.error(error, LangChainException))
+
+    def _request(
+        self, hidden: HiddenCalls, stop: list[str] | None, kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return {**kwargs, "config": hidden.config, **({} if stop is None else {"stop": stop})}
+
+    @staticmethod
+    def _clean(cleaner: Cleaner, messages: Sequence[Any]) -> ChatResult:
+        made = [cleaner.value(_own(_message(message))) for message in messages]
+        return ChatResult(generations=[ChatGeneration(message=message) for message in made])
 
     def _again(self, messages: list[BaseMessage], error: ViolationError, attempt: int) -> list[BaseMessage]:
         """The messages of the next attempt; raises if there is none."""
@@ -143,11 +241,17 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        asked, attempt = messages, 0
+        inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
+            hidden = self._hidden(cleaner)
             try:
-                # Not through `invoke`: callbacks would be shown the text before it is verified.
-                return self._clean(self.inner._generate(asked, stop=stop, **kwargs))
+                if _answers_by_generate(inner):
+                    callbacks = hidden.config["callbacks"]
+                    result = hidden.call(inner.generate, [asked], stop=stop, callbacks=callbacks, **kwargs)
+                    return self._clean(cleaner, [one.message for one in result.generations[0]])
+                return self._clean(
+                    cleaner, [hidden.call(inner.invoke, asked, **self._request(hidden, stop, kwargs))]
+                )
             except ViolationError as error:
                 asked, attempt = self._again(messages, error, attempt), attempt + 1
 
@@ -158,22 +262,22 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        asked, attempt = messages, 0
+        inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
+            hidden = self._hidden(cleaner)
             try:
-                return self._clean(await self.inner._agenerate(asked, stop=stop, **kwargs))
+                if _answers_by_generate(inner):
+                    callbacks = hidden.config["callbacks"]
+                    result = await hidden.acall(
+                        inner.agenerate, [asked], stop=stop, callbacks=callbacks, **kwargs
+                    )
+                    return self._clean(cleaner, [one.message for one in result.generations[0]])
+                request = self._request(hidden, stop, kwargs)
+                return self._clean(cleaner, [await hidden.acall(inner.ainvoke, asked, **request)])
             except ViolationError as error:
                 asked, attempt = self._again(messages, error, attempt), attempt + 1
 
     # -- streams -----------------------------------------------------------------------------------------------
-
-    @property
-    def _streams(self) -> bool:
-        return type(self.inner)._stream is not BaseChatModel._stream
-
-    @property
-    def _streams_async(self) -> bool:
-        return type(self.inner)._astream is not BaseChatModel._astream
 
     def _stream(
         self,
@@ -182,14 +286,17 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        if self.on_violation == "retry" or not self._streams:
+        if self.on_violation == "retry" or self._parsed(kwargs):
             yield _whole(self._generate(messages, stop=stop, **kwargs))
             return
-        chunks = ChunkFilter(self._cleaner())
-        for chunk in self.inner._stream(messages, stop=stop, **kwargs):
-            if (shown := chunks.feed(chunk)) is not None:
-                yield shown
-        yield from chunks.finish()
+        cleaner = self._cleaner(kwargs)
+        stream, hidden = cleaner.stream(), self._hidden(cleaner)
+        request = self._request(hidden, stop, kwargs)
+        for message in hidden.iterate(uncached(self.inner).stream, messages, **request):
+            for shown in stream.feed(as_chunk(_own(_message(message)))):
+                yield ChatGenerationChunk(message=shown)
+        for shown in stream.finish():
+            yield ChatGenerationChunk(message=shown)
 
     async def _astream(
         self,
@@ -198,19 +305,39 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        if self.on_violation == "retry" or not (self._streams or self._streams_async):
+        if self.on_violation == "retry" or self._parsed(kwargs):
             yield _whole(await self._agenerate(messages, stop=stop, **kwargs))
             return
-        chunks = ChunkFilter(self._cleaner())
-        async for chunk in self.inner._astream(messages, stop=stop, **kwargs):
-            if (shown := chunks.feed(chunk)) is not None:
-                yield shown
-        for shown in chunks.finish():
-            yield shown
+        cleaner = self._cleaner(kwargs)
+        stream, hidden = cleaner.stream(), self._hidden(cleaner)
+        request = self._request(hidden, stop, kwargs)
+        async for message in hidden.aiterate(uncached(self.inner).astream, messages, **request):
+            for shown in stream.feed(as_chunk(_own(_message(message)))):
+                yield ChatGenerationChunk(message=shown)
+        for shown in stream.finish():
+            yield ChatGenerationChunk(message=shown)
+
+
+def _answers_by_generate(inner: Any) -> bool:
+    """`generate` gives every answer of a call, `invoke` the first one; but somebody may have made `invoke` anew."""
+    return isinstance(inner, BaseChatModel) and type(inner).invoke is BaseChatModel.invoke
+
+
+def _message(answer: Any) -> BaseMessage:
+    if isinstance(answer, BaseMessage):
+        return answer
+    raise UnsupportedError(
+        f"a {type(answer).__name__} where a message was expected: verify what a chain gives with to_runnable(guard)"
+    )
+
+
+def _own(message: BaseMessage) -> BaseMessage:
+    """Without the id of a run that nobody is to know of; it gets that of this model's run."""
+    hidden = (message.id or "").startswith(LC_ID_PREFIX)
+    return message.model_copy(update={"id": None}) if hidden else message
 
 
 def _whole(result: ChatResult) -> ChatGenerationChunk:
     """A verified answer as a stream of one chunk."""
     generation = result.generations[0]
-    message = as_chunk(generation.message).model_copy(update={"chunk_position": "last"})
-    return ChatGenerationChunk(message=message, generation_info=generation.generation_info)
+    return ChatGenerationChunk(message=as_chunk(generation.message))

@@ -61,6 +61,8 @@ def check_message(policy: Policy, message: BaseMessage) -> BaseMessage:
 
 def texts_in(value: Any) -> Iterable[str]:
     """Every string in whatever a stream or a callback shows."""
+    if isinstance(value, type):
+        return
     if isinstance(value, str):
         yield value
     elif isinstance(value, BaseMessage):

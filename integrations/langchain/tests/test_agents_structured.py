@@ -44,17 +44,16 @@ async def test_structured_responses_by_the_provider_are_checked_too(policy: Poli
         )
 
     plain, escaped = '{"way": "john.doe@example.com"}', r'{"way": "john\u0040example.com"}'
-    for result in (made(plain).invoke(ASK), await made(plain).ainvoke(ASK)):
-        assert result["structured_response"] == Contact(way="[redacted]")
-        assert result["messages"][-1].text == '{"way": "[redacted]"}'
-    for mode in ("messages", "updates", "values"):
-        check_everything(policy, list(made(plain).stream(ASK, stream_mode=mode)))
-    # What only parsing brings out is in nothing that could be exchanged any more.
-    for said, options in ((escaped, {}), (plain, {"on_violation": "block"})):
+    for said in (plain, escaped):
+        for result in (made(said).invoke(ASK), await made(said).ainvoke(ASK)):
+            assert result["structured_response"] == Contact(way="[redacted]")
+            assert result["messages"][-1].text == '{"way": "[redacted]"}'
+        for mode in ("messages", "updates", "values"):
+            check_everything(policy, list(made(said).stream(ASK, stream_mode=mode)))
         with pytest.raises(ViolationError, match="model output"):
-            made(said, **options).invoke(ASK)
+            made(said, on_violation="block").invoke(ASK)
         with pytest.raises(ViolationError, match="model output"):
-            await made(said, **options).ainvoke(ASK)
+            await made(said, on_violation="block").ainvoke(ASK)
 
 
 def test_structured_responses_of_a_local_model(local: Any, policy: Policy, other_policy: Policy) -> None:

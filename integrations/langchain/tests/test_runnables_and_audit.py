@@ -21,7 +21,7 @@ from langchain_nco_guard import GuardRunnable, NCOGuardAuditHandler, NCOGuardMid
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, Report
 from nco_guard.audit import Event, JsonLinesSink, MemorySink, read_events
-from nco_guard.errors import AuditError, MissingExtraError, PolicyError, ViolationError
+from nco_guard.errors import AuditError, MissingExtraError, PolicyError, UnsupportedError, ViolationError
 
 TEXT = "Write to john.doe@example.com, or call 312-555-0155."
 CLEAN = "Write to [redacted], or call [redacted]."
@@ -82,8 +82,11 @@ def test_documents_messages_prompts_and_json_pass_through_a_guard(policy: Policy
 
 
 def test_what_cannot_be_looked_into_is_refused(policy: Policy) -> None:
-    with pytest.raises(TypeError, match="cannot be looked into"):
-        to_runnable(policy).invoke(object())
+    with pytest.raises(UnsupportedError, match="a list_iterator cannot be looked into"):
+        to_runnable(policy).invoke({"pages": iter([TEXT])})
+    assert to_runnable(policy, action="redact").invoke({"pages": iter([TEXT])}) == {
+        "pages": "[list_iterator withheld]"
+    }
     with pytest.raises(TypeError, match="no text to report on"):
         to_runnable(policy, action="verify").invoke(3)
     with pytest.raises(ValueError, match="one of 'raise', 'redact', 'verify'"):

@@ -1,0 +1,127 @@
+"""Calls of a model that nobody else sees: no callback, tracer, stream or cache is shown what it says.
+
+LangChain hands callbacks on in five ways: with the call, through a context variable, as attributes of models, by hooks
+that are registered for a process (instrumentation, `set_debug`, environment variables), and as a run tree of LangSmith.
+A call made here runs in a context of its own, in which the first two are a manager that takes no further handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextvars import Context, copy_context
+from functools import cache, partial
+from typing import Any, TypeVar
+
+from langchain_core.callbacks import BaseCallbackHandler, CallbackManager, StdOutCallbackHandler
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers.context import _configure_hooks, tracing_v2_callback_var
+from langsmith.run_helpers import _set_tracing_context
+
+from nco_guard.errors import UnsupportedError
+
+__all__ = ["HiddenCalls"]
+
+T = TypeVar("T")
+_END = object()
+
+
+class _Silence(BaseCallbackHandler):
+    """Hears nothing, and equals every handler: a manager that has it takes no other, since it has that already."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = object.__hash__
+
+    @property
+    def ignore_llm(self) -> bool:
+        return True
+
+    ignore_retry = ignore_agent = ignore_chain = ignore_retriever = ignore_llm
+    ignore_chat_model = ignore_custom_event = ignore_llm
+
+
+@cache
+def _silent() -> CallbackManager:
+    """A manager without an audience. Errors: `UnsupportedError` if LangChain adds handlers to it all the same."""
+    silence = _Silence()
+    manager = CallbackManager(handlers=[silence], inheritable_handlers=[silence])
+    tried = CallbackManager.configure(manager, [StdOutCallbackHandler()], verbose=True)
+    if len(tried.handlers) != 1 or len(tried.inheritable_handlers) != 1:
+        raise UnsupportedError(
+            "langchain-core: this version shows callbacks what they must not see; use another, or another guard"
+        )
+    return manager
+
+
+class HiddenCalls:
+    """One context, in which calls are made one after the other.
+
+    configurable: the values of configurable fields, as in a `RunnableConfig`. error: what an error of a call is to be
+    shown as; the same object where it may be shown as it is.
+    """
+
+    def __init__(
+        self, configurable: Mapping[str, Any], error: Callable[[Exception], Exception] = lambda error: error
+    ) -> None:
+        self._error = error
+        self.config: RunnableConfig = {
+            "callbacks": _silent(),
+            "configurable": {k: v for k, v in configurable.items() if not k.startswith("__")},
+        }
+        self._context: Context = copy_context()
+        self._context.run(self._isolate)
+
+    def _isolate(self) -> None:
+        var_child_runnable_config.set(self.config)
+        tracing_v2_callback_var.set(None)
+        for hook in _configure_hooks:
+            hook[0].set(None)
+        _set_tracing_context({"parent": None, "enabled": False})
+
+    def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """The value of a function."""
+        try:
+            return self._context.run(partial(function, *args, **kwargs))
+        except Exception as error:
+            if (shown := self._error(error)) is error:
+                raise
+        raise shown  # here, so that it does not carry the other one as its context
+
+    async def acall(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
+        """The value of a coroutine function."""
+        made = self._context.run(partial(function, *args, **kwargs))
+        try:
+            return await asyncio.get_running_loop().create_task(made, context=self._context)
+        except Exception as error:
+            if (shown := self._error(error)) is error:
+                raise
+        raise shown
+
+    def iterate(self, function: Callable[..., Iterator[T]], *args: Any, **kwargs: Any) -> Iterator[T]:
+        """What an iterator gives; it is closed with this one."""
+        made = self.call(function, *args, **kwargs)
+        try:
+            while (one := self.call(next, made, _END)) is not _END:
+                yield one
+        finally:
+            if (close := getattr(made, "close", None)) is not None:
+                self.call(close)
+
+    async def aiterate(
+        self, function: Callable[..., AsyncIterator[T]], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[T]:
+        """The same for an asynchronous one."""
+        made = self.call(function, *args, **kwargs)
+
+        async def following() -> Any:
+            return await anext(made, _END)
+
+        try:
+            while (one := await self.acall(following)) is not _END:
+                yield one
+        finally:
+            if (close := getattr(made, "aclose", None)) is not None:
+                await self.acall(close)

@@ -1,0 +1,77 @@
+"""Structured output of a verified model: the inner model's own way of asking, the parser's objects verified as well."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough, RunnableSequence
+from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables.configurable import DynamicRunnable
+
+from langchain_nco_guard._models import mapped
+from langchain_nco_guard.runnables import to_runnable
+from nco_guard.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from langchain_nco_guard.verified import VerifiedChatModel
+
+__all__ = ["verified_structured_output"]
+
+
+def verified_structured_output(
+    model: VerifiedChatModel, schema: Any, *, include_raw: bool, **kwargs: Any
+) -> Runnable[Any, Any]:
+    """`model.with_structured_output`. Errors: `UnsupportedError` where model and parser cannot be taken apart."""
+    parsers: list[Runnable[Any, Any]] = []
+    opaque: list[Any] = []
+
+    def ask(inner: Any) -> Any:
+        if not isinstance(inner, BaseChatModel):
+            opaque.append(inner)
+            return inner
+        made = inner.with_structured_output(schema, **kwargs)
+        if not isinstance(made, RunnableSequence) or len(made.steps) != 2:
+            raise UnsupportedError(
+                f"{type(inner).__name__}.with_structured_output is no model and a parser; verify what it gives with "
+                "to_runnable(guard)"
+            )
+        parsers.append(made.last)
+        return made.first
+
+    asking = mapped(model.inner, ask)
+    action = "redact" if model.on_violation == "redact" else "raise"
+    step = to_runnable(model.guard, action=action, replacement=model.replacement)
+    if opaque:
+        if kwargs.pop("method", None) not in (None, "function_calling"):
+            raise UnsupportedError(
+                f"method: of a {type(opaque[0]).__name__} only 'function_calling' is verified here"
+            )
+        return BaseChatModel.with_structured_output(model, schema, include_raw=include_raw, **kwargs) | step
+    if len({type(parser) for parser in parsers}) > 1:
+        raise UnsupportedError(
+            "with_structured_output: the models behind with_fallbacks answer in different ways; call it on a verified "
+            "model for each of them, and with_fallbacks on what that gives"
+        )
+    verified: Runnable[Any, Any] = model._around(asking, parsed=not _calls_tools(asking))
+    if not include_raw:
+        made: Runnable[Any, Any] = verified | parsers[0] | step
+        return made
+    # As LangChain's own models do it.
+    parse = RunnablePassthrough.assign(
+        parsed=itemgetter("raw") | parsers[0], parsing_error=lambda _: None
+    ).with_fallbacks([RunnablePassthrough.assign(parsed=lambda _: None)], exception_key="parsing_error")
+    return RunnableMap(raw=verified) | parse | step
+
+
+def _calls_tools(asking: Any) -> bool:
+    """Whether the answer is the arguments of a tool; otherwise its text is parsed."""
+    while isinstance(asking, (RunnableBindingBase, DynamicRunnable)):
+        if isinstance(asking, RunnableBindingBase):
+            if asking.kwargs.get("tools"):
+                return True
+            asking = asking.bound
+        else:
+            asking = asking.default
+    return False

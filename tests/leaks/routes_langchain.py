@@ -1,0 +1,543 @@
+"""Routes of the LangChain integration: steps of chains, verified and guarded models, agents, audit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableParallel, RunnablePassthrough
+from langchain_core.runnables.utils import AddableDict
+
+from langchain_nco_guard import (
+    ChatNCOGuard,
+    GuardedPipeline,
+    GuardRunnable,
+    NCOGuardAuditHandler,
+    VerifiedChatModel,
+    to_runnable,
+)
+from nco_guard.errors import ViolationError
+from tests.leaks.hosts_langchain import Hosted, Said, observers
+from tests.leaks.local import insisting, pipe_of, tokenizer
+from tests.leaks.routes import Route, Run, route
+from tests.leaks.shapes_values import Model
+
+__all__ = ["ROUTES"]
+
+ROUTES: list[Route] = []
+ASK = "How can I reach her?"
+
+# -- steps of chains -------------------------------------------------------------------------------------------
+
+_STEP = [
+    "nco_guard.Guard.to_runnable",
+    "langchain_nco_guard.GuardRunnable",
+    "langchain_nco_guard.to_runnable",
+]
+
+
+def _chain(run: Run, action: str = "redact") -> tuple[Any, dict[str, Any], observers]:
+    seen = observers(run.places, chains=False)
+    return RunnableLambda(lambda _: run.value()) | run.guard().to_runnable(action=action), {}, seen
+
+
+def _steps(name: str, use: Callable[..., Any], **options: Any) -> None:
+    given: dict[str, Any] = {
+        "carries": ["value", "step", "text"],
+        "covers": _STEP,
+        "unchanged": True,
+        **options,
+    }
+    route(ROUTES, f"GuardRunnable, {name}", **given)(use)
+
+
+def invoke(run: Run) -> None:
+    step = to_runnable(run.guard(), action="redact")
+    run.places.returned(step.invoke(run.value()))
+    run.places.add("runnable", [repr(step), str(step)])
+
+
+async def ainvoke(run: Run) -> None:
+    run.places.returned(await run.guard().to_runnable(action="redact").ainvoke(run.value()))
+
+
+def raising(run: Run) -> None:
+    run.places.returned(GuardRunnable(run.guard(), "raise").invoke(run.value()))
+
+
+def batched(run: Run) -> None:
+    run.places.returned(run.guard().to_runnable(action="redact").batch([run.value(), "b"])[0])
+
+
+async def abatched(run: Run) -> None:
+    run.places.returned((await run.guard().to_runnable(action="redact").abatch([run.value()]))[0])
+
+
+def streams(run: Run) -> None:
+    chunks = run.places.chunks(run.guard().to_runnable(action="redact").stream(run.value()))
+    run.places.returned(_whole(chunks))
+
+
+async def astreams(run: Run) -> None:
+    chunks = [one async for one in run.guard().to_runnable(action="redact").astream(run.value())]
+    run.places.returned(_whole(run.places.chunks(chunks)))
+
+
+def _whole(chunks: list[Any]) -> Any:
+    whole = chunks[0]
+    for chunk in chunks[1:]:
+        whole = whole + chunk
+    return whole
+
+
+def observed(run: Run) -> None:
+    chain, _, seen = _chain(run)
+    with seen as config:
+        run.places.returned(chain.invoke("x", {"callbacks": config["callbacks"][1:]}))
+
+
+_steps("invoke", invoke)
+_steps("ainvoke", ainvoke)
+_steps("raise", raising, raises=(ViolationError,))
+_steps("batch", batched)
+_steps("abatch", abatched)
+_steps("stream", streams)
+_steps("astream", astreams)
+_steps("in a chain with callbacks", observed)
+
+
+@route(
+    ROUTES,
+    "GuardRunnable, verify",
+    carries=["text"],
+    covers=_STEP,
+    silent=True,
+)
+def reports(run: Run) -> None:
+    run.places.add("report", run.guard().to_runnable(action="verify").invoke(run.value()))
+
+
+# Values that arrive in pieces. Each makes pieces of a text; what they join to must be what `invoke` gives.
+
+_PIECES: dict[str, Callable[[str], Any]] = {
+    "texts": lambda piece: piece,
+    "dicts": lambda piece: AddableDict(answer=piece),
+    "dicts of two": lambda piece: AddableDict(answer=piece, other=piece),
+    "plain dicts": lambda piece: {"answer": piece},
+    "nested dicts": lambda piece: AddableDict(answer=AddableDict(text=piece)),
+    "lists": lambda piece: [piece],
+    "messages": lambda piece: AIMessageChunk(content=piece),
+    "messages in dicts": lambda piece: AddableDict(answer=AIMessageChunk(content=piece)),
+    "message blocks": lambda piece: AIMessageChunk(content=[{"type": "text", "text": piece, "index": 0}]),
+    "message blocks without index": lambda piece: AIMessageChunk(content=[{"type": "text", "text": piece}]),
+    "reasoning": lambda piece: AIMessageChunk(content="", additional_kwargs={"reasoning_content": piece}),
+    "reasoning blocks": lambda piece: AIMessageChunk(
+        content=[{"type": "reasoning", "reasoning": piece, "index": 0}]
+    ),
+}
+_ADDED = {"plain dicts"}  # LangChain cannot add these up
+
+
+def _in_pieces(run: Run, make: Callable[[str], Any]) -> Callable[..., Any]:
+    text = run.value()
+
+    def pieces(_: Iterator[Any]) -> Iterator[Any]:
+        for at in range(0, len(text), 5):
+            yield make(text[at : at + 5])
+
+    async def apieces(_: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        for at in range(0, len(text), 5):
+            yield make(text[at : at + 5])
+
+    return RunnableGenerator(pieces, apieces)
+
+
+_CHAINS: dict[str, Callable[[Any], Any]] = {
+    "": lambda guard: guard,
+    " before a step": lambda guard: guard | RunnableLambda(lambda value: value),
+    " within RunnableParallel": lambda guard: RunnableParallel(a=guard, b=guard),
+    " within assign": lambda guard: (
+        RunnableLambda(lambda v: {"x": v}) | RunnablePassthrough.assign(y=lambda d: d["x"]) | guard
+    ),
+}
+
+
+def _streams_of(
+    kind: str, make: Callable[[str], Any], where: str, build: Callable[[Any], Any], action: str
+) -> None:
+    @route(
+        ROUTES,
+        f"GuardRunnable, stream of {kind}{where}, {action}",
+        carries=["text"],
+        covers=_STEP,
+        raises=(ViolationError,),
+        skips=["long"],
+    )
+    def streamed(run: Run) -> None:
+        chain = _in_pieces(run, make) | build(run.guard().to_runnable(action=action))
+        chunks: list[Any] = []
+        try:
+            chunks.extend(chain.stream("x"))
+        finally:
+            run.places.chunks(chunks)
+        if kind not in _ADDED:
+            run.places.returned(_whole(chunks))
+
+    @route(
+        ROUTES,
+        f"GuardRunnable, astream of {kind}{where}, {action}",
+        carries=["text"],
+        covers=_STEP,
+        raises=(ViolationError,),
+        skips=["long"],
+    )
+    async def astreamed(run: Run) -> None:
+        chain = _in_pieces(run, make) | build(run.guard().to_runnable(action=action))
+        chunks = []
+        try:
+            async for chunk in chain.astream("x"):
+                chunks.append(chunk)  # noqa: PERF401
+        finally:
+            run.places.chunks(chunks)
+        if kind not in _ADDED:
+            run.places.returned(_whole(chunks))
+
+
+for _kind, _make in _PIECES.items():
+    for _where, _build in _CHAINS.items():
+        for _action in ("redact", "raise"):
+            if not _where or _kind in ("texts", "dicts", "messages"):
+                _streams_of(_kind, _make, _where, _build, _action)
+
+# -- verified models -------------------------------------------------------------------------------------------
+
+_VERIFIED = ["langchain_nco_guard.VerifiedChatModel"]
+
+
+def _verified(run: Run, on_violation: str = "redact", **options: Any) -> Any:
+    said = run.value()
+    return VerifiedChatModel.over(Hosted(script=[said]), run.guard(), on_violation=on_violation, **options)
+
+
+def _drain(run: Run, chunks: Iterator[Any], name: str = "chunks") -> Any:
+    kept: list[Any] = []
+    try:
+        kept.extend(chunks)
+    finally:
+        run.places.chunks(kept, name, parsed=True)
+    return kept
+
+
+async def _adrain(run: Run, chunks: AsyncIterator[Any], name: str = "chunks") -> Any:
+    kept: list[Any] = []
+    try:
+        async for chunk in chunks:
+            kept.append(chunk)  # noqa: PERF401
+    finally:
+        run.places.chunks(kept, name, parsed=True)
+    return kept
+
+
+def _message(run: Run, answer: Any) -> None:
+    run.places.returned(_comparable(answer), parsed=True)
+    run.places.add("answer", answer, parsed=True)
+    if isinstance(answer, AIMessage):
+        run.places.add("content blocks", answer.content_blocks, parsed=True)
+        run.places.add("text", str(answer.text))
+        run.places.add("as JSON", answer.model_dump_json(), parsed=True)
+        run.places.add("pretty", answer.pretty_repr())
+
+
+def _comparable(answer: Any) -> Any:
+    """An answer without the ids that LangChain draws anew for each run."""
+    if isinstance(answer, AIMessage) and str(answer.id).startswith(("run-", "lc_run-")):
+        return answer.model_copy(update={"id": None})
+    return answer
+
+
+def _vinvoke(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        _message(run, model.invoke(ASK, config))
+
+
+def _vstream(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        kept = _drain(run, model.stream(ASK, config))
+    _message(run, _whole(kept))
+
+
+def _vbatch(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        _message(run, model.batch([ASK, ASK], config)[0])
+
+
+def _vgenerate(model: Any, run: Run) -> Any:
+    result = model.generate([[HumanMessage(ASK)]])
+    run.places.add("LLMResult", result, parsed=True)
+    _message(run, result.generations[0][0].message)
+
+
+async def _vainvoke(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        _message(run, await model.ainvoke(ASK, config))
+
+
+async def _vastream(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        kept = await _adrain(run, model.astream(ASK, config))
+    _message(run, _whole(kept))
+
+
+async def _vevents(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        events = await _adrain(run, model.astream_events(ASK, config, version="v2"), "events")
+    run.places.joined(
+        [event["data"]["chunk"] for event in events if event["event"] == "on_chat_model_stream"],
+        "event chunks",
+    )
+
+
+async def _vlog(model: Any, run: Run) -> Any:
+    chain = RunnableLambda(lambda x: x) | model
+    await _adrain(run, chain.astream_log(ASK), "log patches")
+
+
+async def _vabatch(model: Any, run: Run) -> Any:
+    _message(run, (await model.abatch([ASK]))[0])
+
+
+_USES: dict[str, Callable[[Any, Run], Any]] = {
+    "invoke": _vinvoke,
+    "stream": _vstream,
+    "batch": _vbatch,
+    "generate": _vgenerate,
+    "ainvoke": _vainvoke,
+    "astream": _vastream,
+    "abatch": _vabatch,
+    "astream_events": _vevents,
+    "astream_log": _vlog,
+}
+
+
+def _models(name: str, use: Callable[[Any, Run], Any], on_violation: str) -> None:
+    @route(
+        ROUTES,
+        f"VerifiedChatModel, {name}, {on_violation}",
+        carries=["answer"],
+        covers=_VERIFIED,
+        raises=(ViolationError,),
+    )
+    def used(run: Run) -> Any:
+        return use(_verified(run, on_violation), run)
+
+
+for _name, _use in _USES.items():
+    for _on in ("redact", "block") if _name in ("invoke", "stream", "ainvoke", "astream") else ("redact",):
+        _models(_name, _use, _on)
+_models("invoke", _vinvoke, "retry")
+_models("stream", _vstream, "retry")
+
+_BUILDS: dict[str, Callable[[Any], Any]] = {
+    "bound": lambda model: model.bind(stop=["zzz"]),
+    "with retry": lambda model: model.with_retry(stop_after_attempt=1),
+    "with fallbacks": lambda model: model.with_fallbacks([model]),
+    "with tools": lambda model: model.bind_tools([Model]),
+    "structured with raw": lambda model: model.with_structured_output(Model, include_raw=True),
+    "structured": lambda model: model.with_structured_output(Model),
+    "before a step": lambda model: model | RunnableLambda(lambda message: message),
+    "in RunnableParallel": lambda model: RunnableParallel(a=model),
+}
+
+
+def _built(name: str, build: Callable[[Any], Any]) -> None:
+    @route(
+        ROUTES,
+        f"VerifiedChatModel, {name}",
+        carries=["answer"],
+        covers=_VERIFIED,
+        raises=(ViolationError,),
+        silent=name.startswith("structured"),
+    )
+    def used(run: Run) -> None:
+        with observers(run.places) as config:
+            made = build(_verified(run))
+            for answer in (made.invoke, lambda *given: list(made.stream(*given))):
+                try:
+                    run.places.add("answer", answer(ASK, config), parsed=True)
+                except Exception as error:
+                    run.places.failed(error)
+
+
+for _name, _build in _BUILDS.items():
+    _built(_name, _build)
+
+
+def _failing(name: str, use: Callable[[Any, Run], Any]) -> None:
+    @route(
+        ROUTES,
+        f"VerifiedChatModel over a host that fails, {name}",
+        carries=["error"],
+        covers=_VERIFIED,
+        raises=(Exception,),
+    )
+    def used(run: Run) -> Any:
+        said = Said(AIMessage("Some text of the answer"), error=run.value())
+        return use(VerifiedChatModel.over(Hosted(script=[said]), run.guard(), on_violation="redact"), run)
+
+
+for _name in ("invoke", "stream", "ainvoke", "astream", "astream_events"):
+    _failing(_name, _USES[_name])
+
+
+@route(
+    ROUTES,
+    "NCOGuardAuditHandler",
+    carries=["answer"],
+    covers=["langchain_nco_guard.NCOGuardAuditHandler"],
+    silent=True,
+)
+def audited(run: Run) -> None:
+    handler = NCOGuardAuditHandler(run.guard(), run.sink)
+    model = Hosted(script=[run.value()])
+    model.invoke(ASK, {"callbacks": [handler]})
+    list(model.stream(ASK, {"callbacks": [handler]}))
+    run.places.add("handler", [repr(handler), str(handler)])
+
+
+@route(
+    ROUTES,
+    "NCOGuardAuditHandler, tools",
+    carries=["value", "step", "error"],
+    covers=["langchain_nco_guard.NCOGuardAuditHandler"],
+    silent=True,
+)
+def audited_tools(run: Run) -> None:
+    from langchain_core.tools import StructuredTool
+
+    def lookup(name: str) -> Any:
+        """Look up."""
+        value = run.value()
+        if isinstance(value, Exception) and run.shape.kind == "error":
+            raise value
+        return value
+
+    handler = NCOGuardAuditHandler(run.guard(), run.sink)
+    tool = StructuredTool.from_function(lookup)
+    try:
+        tool.invoke({"name": run.secret.text}, {"callbacks": [handler]})
+    except Exception as error:
+        if run.shape.kind != "error":
+            raise
+        del error
+
+
+# -- local models ----------------------------------------------------------------------------------------------
+
+
+def _local(run: Run, **options: Any) -> Any:
+    given = {"max_tokens": 72, "temperature": 0, **options}
+    return ChatNCOGuard(model=insisting(run.value()), tokenizer=tokenizer(), guard=run.guard(), **given)
+
+
+def _chats(name: str, use: Callable[[Any, Run], Any]) -> None:
+    @route(
+        ROUTES,
+        f"ChatNCOGuard, {name}",
+        carries=["written"],
+        covers=["langchain_nco_guard.ChatNCOGuard"],
+    )
+    def used(run: Run) -> Any:
+        return use(_local(run), run)
+
+
+for _name in ("invoke", "stream", "batch", "generate", "ainvoke", "astream", "astream_events"):
+    _chats(_name, _USES[_name])
+
+
+@route(
+    ROUTES,
+    "ChatNCOGuard, tools",
+    carries=["called"],
+    covers=["langchain_nco_guard.ChatNCOGuard"],
+    raises=(ViolationError,),
+)
+def called(run: Run) -> None:
+    made = _local(run, max_tokens=110).bind_tools([_TOOL])
+    with observers(run.places) as config:
+        _message(run, made.invoke(ASK, config))
+
+
+@route(
+    ROUTES,
+    "ChatNCOGuard, tools in a stream",
+    carries=["called"],
+    covers=["langchain_nco_guard.ChatNCOGuard"],
+    raises=(ViolationError,),
+)
+def called_in_pieces(run: Run) -> None:
+    made = _local(run, max_tokens=110).bind_tools([_TOOL])
+    with observers(run.places) as config:
+        _message(run, _whole(_drain(run, made.stream(ASK, config))))
+
+
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "lookup",
+        "description": "Look up.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+
+
+def _llms(name: str, use: Callable[[Any, Run], Any]) -> None:
+    @route(
+        ROUTES,
+        f"GuardedPipeline, {name}",
+        carries=["written"],
+        covers=["langchain_nco_guard.GuardedPipeline"],
+    )
+    def used(run: Run) -> Any:
+        llm = GuardedPipeline(pipeline=pipe_of(insisting(run.value()), max_new_tokens=72), guard=run.guard())
+        run.places.add("llm", [repr(llm.guard), str(llm.guard)])
+        return use(llm, run)
+
+
+def _linvoke(llm: Any, run: Run) -> None:
+    with observers(run.places) as config:
+        run.places.returned(llm.invoke("assistant:~ ", config))
+
+
+def _lstream(llm: Any, run: Run) -> None:
+    with observers(run.places) as config:
+        run.places.returned("".join(_drain(run, llm.stream("assistant:~ ", config))))
+
+
+def _lgenerate(llm: Any, run: Run) -> None:
+    result = llm.generate(["assistant:~ ", "b assistant:~ "])
+    run.places.add("LLMResult", result)
+    run.places.returned(result.generations[0][0].text)
+
+
+async def _lainvoke(llm: Any, run: Run) -> None:
+    run.places.returned(await llm.ainvoke("assistant:~ "))
+
+
+async def _lastream(llm: Any, run: Run) -> None:
+    run.places.returned("".join(await _adrain(run, llm.astream("assistant:~ "))))
+
+
+def _lbatch(llm: Any, run: Run) -> None:
+    run.places.returned(llm.batch(["assistant:~ ", "b assistant:~ "]))
+
+
+for _name, _use in {
+    "invoke": _linvoke,
+    "stream": _lstream,
+    "generate": _lgenerate,
+    "ainvoke": _lainvoke,
+    "astream": _lastream,
+    "batch": _lbatch,
+}.items():
+    _llms(_name, _use)
