@@ -12,27 +12,33 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nco_guard.errors import GenerationError
+from nco_guard.masking import ENDED, VIOLATED
 
-__all__ = ["RowTracker", "Tables", "TablesSource"]
+__all__ = ["RowTracker", "Tables", "TablesSource", "Violation"]
 
 Ids = npt.NDArray[np.int64]
 
+_NEVER = np.iinfo(np.int64).max
+
 
 class Tables(Protocol):
-    """What the tracker needs of `masking.JointTables`; negative states are final."""
+    """What the tracker needs of `masking.JointTables`; negative states are final, but for `VIOLATED`, which is none."""
 
     @property
     def start(self) -> int:
         """The state of the empty text."""
 
     def next(self, state: int, token: int) -> int:
-        """The state after one more token."""
+        """The state after one more token; `VIOLATED` if that is forbidden."""
+
+    def forced(self, states: Sequence[int], tokens: Sequence[int]) -> int:
+        """The state of a text whose last token is forbidden; `states` are those before each of its tokens."""
 
     def start_after(self, context: bytes) -> int:
         """The state of the empty text after a prompt, for rules that look at it."""
@@ -53,6 +59,17 @@ class TablesSource(Protocol):
         """The text of a prompt, as rules read it."""
 
 
+class Violation(NamedTuple):
+    """A token that was written although it is forbidden.
+
+    row: of the last call. state: before it. token: its id.
+    """
+
+    row: int
+    state: int
+    token: int
+
+
 class RowTracker:
     """Follows the joint state of every row of the batches that an engine shows.
 
@@ -63,6 +80,9 @@ class RowTracker:
     Ambiguity: a new prompt that equals an earlier prompt with some or all of its output (and at most one
     token more) cannot be told from a continuation and is taken as one. Call `reset` between generations where
     that can happen.
+
+    A forbidden token that stands in a row was forced by somebody else: `violations` names it in the call that first
+    shows it, `broken` for as long as it stands in the row, and the row has the state of its text all the same.
 
     Several policies: of R rows for n prompts, row r of a new batch belongs to prompt r * n // R (each prompt's beams
     or sequences stand together). From then on a row has the policy of the row it continues, wherever it stands. Only
@@ -101,6 +121,9 @@ class RowTracker:
         self._policies: list[int] = []
         # Column n holds the states after n tokens; columns before a row's prompt length mean nothing.
         self._states: Ids = np.zeros((0, 1), dtype=np.int64)
+        # After how many tokens each row held its first forbidden one; `_NEVER`: it holds none.
+        self._broken: Ids = np.zeros(0, dtype=np.int64)
+        self._violations: list[Violation] = []
 
     @property
     def tables(self) -> Any:
@@ -121,6 +144,17 @@ class RowTracker:
     def prompt_lengths(self) -> Ids:
         """int64 [rows]: how many ids of each row of the last `advance` are its prompt."""
         return self._lengths
+
+    @property
+    def violations(self) -> Sequence[Violation]:
+        """The rows of the last `advance` whose last token is forbidden."""
+        return self._violations
+
+    @property
+    def broken(self) -> npt.NDArray[np.bool_]:
+        """bool [rows]: which rows of the last `advance` hold a forbidden token."""
+        broken: npt.NDArray[np.bool_] = self._broken <= self._length
+        return broken
 
     def advance(self, ids: Ids) -> Ids:
         """The states of all rows.
@@ -150,7 +184,9 @@ class RowTracker:
             self._rearrange(ids)
             fresh = np.flatnonzero(self._lengths == length).tolist()
         self._length = length
-        states = self._states[:, length - 1].tolist() if len(fresh) < rows else [-1] * rows
+        states = self._states[:, length - 1].tolist() if len(fresh) < rows else [ENDED] * rows
+        for row in fresh:
+            states[row] = ENDED  # it begins here
         last = ids[:, -1].tolist() if length else states
         if len(tables) == 1:
             step = tables[0].next
@@ -165,8 +201,20 @@ class RowTracker:
             ]
         for row in fresh:
             reached[row] = self._begin(self._policies[row], ids[row])
+        self._violations = []
+        if VIOLATED in reached:
+            for row in [row for row, state in enumerate(reached) if state == VIOLATED]:
+                self._violations.append(Violation(row, states[row], last[row]))
+                reached[row] = self._forced(row, length)
+                self._broken[row] = min(self._broken[row], length)
         self._states[:, length] = reached
         return reached
+
+    def _forced(self, row: int, length: int) -> int:
+        """The state of a known row after so many tokens, the last of which is forbidden."""
+        prompt = int(self._lengths[row])
+        states, tokens = self._states[row, prompt:length], self._ids[row, prompt:length]
+        return self._tables[self._policies[row]].forced(states.tolist(), tokens.tolist())
 
     def _begin(self, policy: int, prompt: Ids) -> int:
         tables = self._tables[policy]
@@ -190,7 +238,10 @@ class RowTracker:
             old_policies[parent] if parent >= 0 else self._policy_at(row, rows)
             for row, parent in enumerate(parents)
         ]
-        self._states, self._lengths, self._policies = states, lengths, policies
+        broken: Ids = np.full(rows, _NEVER, dtype=np.int64)
+        broken[continued] = self._broken[kept]
+        broken[broken >= length] = _NEVER  # that token was taken back
+        self._states, self._lengths, self._policies, self._broken = states, lengths, policies, broken
         self._ids = np.empty((rows, width - 1), dtype=np.int64)
         self._ids[:, :length] = ids
 
@@ -256,4 +307,6 @@ class RowTracker:
             for position, token in enumerate(ids[prompt:].tolist(), start=prompt):
                 if state >= 0:
                     state = tables.next(state, token)
+                if state == VIOLATED:
+                    state = self._forced(row, position + 1)
                 self._states[row, position + 1] = state

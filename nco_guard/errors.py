@@ -15,6 +15,7 @@ __all__ = [
     "AuditError",
     "DeadEndError",
     "ForbiddenTokenError",
+    "ForcedTokenWarning",
     "GenerationError",
     "InputError",
     "MissingExtraError",
@@ -162,6 +163,13 @@ class DeadEndError(GenerationError):
 
 class ForbiddenTokenError(GenerationError):
     """A session was advanced by a token that its mask forbids."""
+
+
+class ForcedTokenWarning(UserWarning):
+    """A token that the masks forbid was written all the same: by another processor, or by the decoding loop itself.
+
+    What a reader has of that text is not what the policy allows. It is guarded on.
+    """
 
 
 class UnsupportedError(GenerationError, ValueError):

@@ -1,6 +1,5 @@
 """Rows keep the state of their own text, however an engine moves them about."""
 
-import itertools
 import random
 from typing import Any
 
@@ -12,6 +11,8 @@ from nco_guard.errors import GenerationError
 
 VIOLATED, ENDED = -1, -2
 END = 99
+#: Stands for a forbidden token in the texts of the tables below.
+FORCED = -7
 
 
 class Dictionary:
@@ -38,6 +39,13 @@ class Dictionary:
         if token == 7 and text and text[-1] == 5:
             return VIOLATED
         return self._number((*text, token))
+
+    def forced(self, states: list[int], tokens: list[int]) -> int:
+        assert len(states) == len(tokens)
+        for before, token, after in zip(states, tokens, states[1:], strict=False):
+            assert self.next(before, token) in (VIOLATED, after), "they are those of this text"
+        assert self.next(states[-1], tokens[-1]) == VIOLATED
+        return self._number((*self.texts[states[-1]], FORCED))
 
     def start_after(self, context: bytes) -> int:
         return self._number((context,))
@@ -81,7 +89,7 @@ def test_equal_prompts_side_by_side() -> None:
     tracker = RowTracker(Source())
     follow(tracker, [[1], [1]])
     assert follow(tracker, [[1, 5], [1, 6]]) == [(5,), (6,)]
-    assert follow(tracker, [[1, 6, 7], [1, 5, 7]]) == [(6, 7), VIOLATED]
+    assert follow(tracker, [[1, 6, 7], [1, 5, 7]]) == [(6, 7), (5, FORCED)]
 
 
 def test_lengths_may_go_back() -> None:
@@ -100,9 +108,30 @@ def test_a_rejected_violation_leaves_no_trace() -> None:
     tracker = RowTracker(Source())
     follow(tracker, [[1]])
     follow(tracker, [[1, 5]])
-    assert follow(tracker, [[1, 5, 7]]) == [VIOLATED]
-    assert follow(tracker, [[1, 5, 7, 8]]) == [VIOLATED]
+    assert follow(tracker, [[1, 5, 7]]) == [(5, FORCED)]
+    assert follow(tracker, [[1, 5, 7, 8]]) == [(5, FORCED, 8)]
+    assert tracker.broken.tolist() == [True]
     assert follow(tracker, [[1, 5, 8]]) == [(5, 8)]
+    assert tracker.broken.tolist() == [False]
+
+
+def test_a_forced_token_is_named_once_and_known_for_good() -> None:
+    source = Source()
+    tracker = RowTracker(source)
+    follow(tracker, [[1], [1]])
+    follow(tracker, [[1, 5], [1, 6]])
+    before = tracker.advance(np.array([[1, 5], [1, 6]])).tolist()
+    assert follow(tracker, [[1, 5, 7], [1, 6, 7]]) == [(5, FORCED), (6, 7)]
+    assert [tuple(v) for v in tracker.violations] == [(0, before[0], 7)]
+    # The rows change places, and one of them breaks the policy once more.
+    assert follow(tracker, [[1, 6, 7, 5], [1, 5, 7, 5]]) == [(6, 7, 5), (5, FORCED, 5)]
+    assert not tracker.violations
+    assert tracker.broken.tolist() == [False, True]
+    source.tables = Dictionary()
+    assert follow(tracker, [[1, 6, 7, 5, 8], [1, 5, 7, 5, 7]]) == [(6, 7, 5, 8), (5, FORCED, 5, FORCED)]
+    assert [violation.row for violation in tracker.violations] == [1]
+    assert follow(tracker, [[1, 5, 7, 5, 7, END], [8, 8, 8, 8, 8, 8]]) == [ENDED, ()]
+    assert tracker.broken.tolist() == [True, False]
 
 
 def test_ended_rows_stay_ended_under_pads() -> None:
@@ -183,8 +212,7 @@ def test_any_sequence_of_moves_equals_replay(seed: int) -> None:
         expected = []
         for row in rows:
             text = tuple(row[2:])
-            bad = any(pair == (5, 7) for pair in itertools.pairwise(text))
-            expected.append(VIOLATED if bad else text)
+            expected.append(with_forced(text, 7))
         assert follow(tracker, rows) == expected
 
 
@@ -204,6 +232,14 @@ class Tagged(Dictionary):
         if token == END:
             return ENDED
         return VIOLATED if token == self.bad and text[-1] == 5 else self._number((*text, token))
+
+
+def with_forced(text: tuple[Any, ...], bad: int) -> tuple[Any, ...]:
+    """A text, its forbidden tokens replaced by `FORCED`."""
+    found: list[Any] = []
+    for token in text:
+        found.append(FORCED if token == bad and found and found[-1] == 5 else token)
+    return tuple(found)
 
 
 class TaggedSource(Source):
@@ -231,8 +267,8 @@ def test_rows_of_equal_ids_keep_their_own_policies() -> None:
     tracker = RowTracker([TaggedSource("a", 6), TaggedSource("b", 7)])
     follow_each(tracker, [[1], [1]])
     assert follow_each(tracker, [[1, 5], [1, 5]]) == [("a", 5), ("b", 5)]
-    assert follow_each(tracker, [[1, 5, 7], [1, 5, 7]]) == [("a", 5, 7), VIOLATED]
-    assert follow_each(tracker, [[1, 5, 6], [1, 5, 6]]) == [VIOLATED, ("b", 5, 6)], "gone back"
+    assert follow_each(tracker, [[1, 5, 7], [1, 5, 7]]) == [("a", 5, 7), ("b", 5, FORCED)]
+    assert follow_each(tracker, [[1, 5, 6], [1, 5, 6]]) == [("a", 5, FORCED), ("b", 5, 6)], "gone back"
 
 
 def test_rows_of_equal_ids_that_move_within_their_prompts() -> None:
@@ -240,7 +276,12 @@ def test_rows_of_equal_ids_that_move_within_their_prompts() -> None:
     follow_each(tracker, [[1], [1], [1], [1]])
     follow_each(tracker, [[1, 5], [1, 8], [1, 8], [1, 5]])
     moved = [[1, 8, 9], [1, 5, 6], [1, 5, 6], [1, 5, 7]]
-    assert follow_each(tracker, moved) == [("a", 8, 9), VIOLATED, ("b", 5, 6), VIOLATED]
+    assert follow_each(tracker, moved) == [
+        ("a", 8, 9),
+        ("a", 5, FORCED),
+        ("b", 5, 6),
+        ("b", 5, FORCED),
+    ]
 
 
 def test_rows_that_leave_their_place_take_their_policy_along() -> None:
@@ -266,7 +307,7 @@ def test_only_the_policy_whose_tables_were_replaced_is_replayed() -> None:
     follow_each(tracker, [[1, 5], [1, 5]])
     b.tables = Tagged("new b", 6)
     steps = a.tables.numbers.copy()
-    assert follow_each(tracker, [[1, 5, 6], [1, 5, 6]]) == [("a", 5, 6), VIOLATED]
+    assert follow_each(tracker, [[1, 5, 6], [1, 5, 6]]) == [("a", 5, 6), ("new b", 5, FORCED)]
     assert set(a.tables.numbers) - set(steps) == {("a", 5, 6)}
 
 
@@ -293,6 +334,5 @@ def test_any_moves_of_beams_under_several_policies_equal_replay(seed: int) -> No
         expected: list[Any] = []
         for number, row in enumerate(rows):
             policy, text = of_prompt[number // beams], tuple(row[2:])
-            violated = (5, bad[policy]) in itertools.pairwise(text)
-            expected.append(VIOLATED if violated else ("abc"[policy], *text))
+            expected.append(("abc"[policy], *with_forced(text, bad[policy])))
         assert follow_each(tracker, rows) == expected

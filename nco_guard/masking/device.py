@@ -19,8 +19,8 @@ from nco_guard.masking.enumeration import TokenTable
 
 __all__ = ["ENDED", "LOST", "VIOLATED", "DeviceTables"]
 
-#: States that are no state of a text; all others are larger. Nothing is masked after the end of a text, nor after a
-#: token that the mask forbids was forced by something else. In a row whose text is unknown everything is forbidden.
+#: States that are no state of a text; all others are larger. Nothing is masked after the end of a text. After a token
+#: that the mask forbids was forced by something else, and in a row whose text is unknown, everything is forbidden.
 ENDED = 0
 VIOLATED = 1
 LOST = 2
@@ -78,8 +78,8 @@ class DeviceTables:
 
         # Two masks more: nothing forbidden, everything forbidden.
         mask_of = np.zeros((len(table.mask_of), states + _FIRST), np.int64)
-        mask_of[:, [ENDED, VIOLATED]] = len(table.masks)
-        mask_of[:, LOST] = len(table.masks) + 1
+        mask_of[:, ENDED] = len(table.masks)
+        mask_of[:, [VIOLATED, LOST]] = len(table.masks) + 1
         mask_of[:, _FIRST:] = table.mask_of
         self._mask_of = self._put(mask_of).view(-1)
         masks = self._put(
@@ -93,7 +93,7 @@ class DeviceTables:
         penalty_of[_FIRST:] = table.penalty_of
         self._penalty_of = self._put(penalty_of)
         self._penalties = self._put(np.concatenate([table.penalties, np.zeros((1, classes), np.float32)]))
-        self._may_end = self._put(np.concatenate([np.ones(2, bool), np.zeros(1, bool), table.may_end]))
+        self._may_end = self._put(np.concatenate([[True, False, False], table.may_end]))
 
     def _put(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

@@ -22,6 +22,7 @@ from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.exits import ExitPaths
+from nco_guard.masking.forced import ForgivingAutomaton, LostRules, RulesLeft
 from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
 from nco_guard.masking.quotients import Quotients
@@ -47,8 +48,9 @@ def _holds(mask: NDArray[np.int64], token: int) -> bool:
 class JointTables:
     """Masks, penalties and transitions of a whole policy over one vocabulary.
 
-    `start`: the joint state of the empty text. Besides joint states (>= 0) there are `VIOLATED`, after a token that
-    the mask forbids was forced by something else, and `ENDED`, after end-of-sequence; in both, nothing is masked.
+    `start`: the joint state of the empty text. Besides joint states (>= 0) there are two answers of `next`: `VIOLATED`
+    for a token that the mask forbids, which is no state, and `ENDED` after end-of-sequence, where nothing is masked. Of
+    a text that holds a forbidden token all the same, `forced` has the state.
 
     `full`: the memory limit was passed. Everything still works; whoever owns the tables replaces them by fresh ones,
     and sequences replay their tokens (a state is a function of the text). `worn`: some automaton met a limit of its own
@@ -96,10 +98,16 @@ class JointTables:
         hard = [self.tables[i] for i in self._hard]
         with self._lock:  # automata that others step meanwhile may be among these
             self._together: HardConstraints = HardConstraints(hard, vocabulary, tree, self._paths, together)
+        self._lost_rules = LostRules(
+            self.tables, self._together, vocabulary, tree, self._paths, self._quotients
+        )
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
 
         self._states: list[tuple[int, ...]] = []
+        self._lost: dict[
+            int, tuple[int, ...]
+        ] = {}  # rules that do not count there, of states after a forced token
         self._ids: dict[tuple[int, ...], int] = {}
         self._next: list[dict[int, int]] = []
         self._forbidden: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -147,16 +155,23 @@ class JointTables:
             if min(reached, default=0) >= 0:
                 self._together.forbidden(tuple(reached))
 
-    def _intern(self, states: tuple[int, ...]) -> int:
-        found = self._ids.get(states)
+    def _intern(self, states: tuple[int, ...], lost: tuple[int, ...] = ()) -> int:
+        """The number of a joint state; `lost`: the rules in it whose match under way does not count (see `forced`)."""
+        if lost:
+            states, lost = self._lost_rules.settled(states, lost)
+        key = (*states, -1, *lost) if lost else states
+        found = self._ids.get(key)
         if found is None:
             with self._lock:
-                found = self._ids.get(states)
+                found = self._ids.get(key)
                 if found is None:
+                    # Nothing is known of a number before all that it stands for is there.
                     found = len(self._states)
+                    self._next[found:] = [{}]
+                    if lost:
+                        self._lost[found] = lost
                     self._states.append(states)
-                    self._next.append({})
-                    self._ids[states] = found
+                    self._ids[key] = found
                     self._grown()
         return found
 
@@ -188,7 +203,11 @@ class JointTables:
 
     def components(self, state: int) -> tuple[int, ...]:
         """The states of the single constraints in a joint state, in the order of `constraints`."""
-        return self._states[state]
+        return self._lost_rules.inner_states(self._states[state], self.lost(state))
+
+    def lost(self, state: int) -> tuple[int, ...]:
+        """Which of the constraints do not count in a joint state, until the match that they are in is past."""
+        return self._lost.get(state, ())
 
     def start_after(self, context: bytes) -> int:
         """The joint state of an empty output after a prompt, for rules that read the prompt.
@@ -236,17 +255,45 @@ class JointTables:
         if following is None:
             return VIOLATED
         # Where the mask is not at hand, most tokens can be told from the states they lead to.
-        if mask is None and (ends or not self._together.may_end(tuple([following[i] for i in self._hard]))):
+        together = self._left(state).together
+        if mask is None and (ends or not together.may_end(tuple([following[i] for i in self._hard]))):
             if _holds(self.forbidden(state), token):
                 return VIOLATED
             if ends:
                 return ENDED
-        return self._intern(following)
+        return self._intern(following, self.lost(state))
+
+    def _left(self, state: int) -> RulesLeft:
+        return self._lost_rules.left(self.lost(state))
+
+    def forced(self, states: Sequence[int], tokens: Sequence[int]) -> int:
+        """The joint state of a text whose last token the mask forbids; `ENDED` if that token ends it.
+
+        `states` are those before each of its tokens (>= 0), beginning between two characters. A rule whose match
+        completes is in the state past it; after a token without text nothing is changed; ill-formed bytes read as
+        U+FFFD. A rule that is lost already, by itself or because all together would leave no token, does not count
+        until its match is past: as long as the policy lets anything be written, something may be written here. Cost:
+        a mask, and some milliseconds for each set of lost rules.
+        """
+        if tokens[-1] in self._eos:
+            return ENDED
+        rules = self._lost_rules
+        with self._working():
+            at = max(i for i, s in enumerate(states) if not i or rules.between_characters(self._states[s]))
+            before, lost = self._states[states[at]], self.lost(states[at])
+            found = self._intern(rules.read(before, lost, tokens[at:]), lost)
+            settled, lost = self._states[found], self.lost(found)
+            for fewer, more in rules.more_lost(settled, lost):
+                if len(self.forbidden(found)) < self.vocabulary.width:
+                    break
+                found = self._intern(fewer, more)
+        return found
 
     def _following(self, state: int, token: int) -> tuple[int, ...] | None:
         """The constraints' states after a token; None if a match of a hard one completes."""
         found: list[int] = []
-        for following, own in zip(self._followings, self._states[state], strict=True):
+        followings = self._left(state).followings if state in self._lost else self._followings
+        for following, own in zip(followings, self._states[state], strict=True):
             reached = following(own, token)
             if reached < 0:
                 return None
@@ -260,7 +307,7 @@ class JointTables:
         known = self._may_end.get(state)
         if known is None:
             with self._working():
-                known = self._may_end[state] = self._together.may_end(self._hard_states(state))
+                known = self._may_end[state] = self._left(state).together.may_end(self._hard_states(state))
         return known
 
     # -- masks -------------------------------------------------------------------------------------------------
@@ -277,7 +324,7 @@ class JointTables:
         known = self._forbidden.get(key)
         if known is None:
             with self._working():
-                known = self._together.forbidden(self._hard_states(state), key[1])
+                known = self._left(state).together.forbidden(self._hard_states(state), key[1])
                 known.flags.writeable = False
                 self._forbidden[key] = known
                 self._mask_bytes += known.nbytes
@@ -310,8 +357,9 @@ class JointTables:
         """Sorted ids of the tokens that complete a match of constraint `index` here, end-of-sequence included."""
         own = self._states[state][index]
         with self._working():
-            ids = self.tables[index].view(own).completing
-            ends = [t for t in self.vocabulary.eos_ids if self.tables[index].completes_end(own, t)]
+            table = self._left(state).tables[index]
+            ids = table.view(own).completing
+            ends = [t for t in self.vocabulary.eos_ids if table.completes_end(own, t)]
         return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
 
     def rules_completing(self, state: int, token: int) -> tuple[str, ...]:
@@ -329,17 +377,20 @@ class JointTables:
         found: dict[str, None] = {}
         pending: dict[str, None] = {}
         with self._working():
-            for constraint, own in zip(self.constraints, self._states[state], strict=True):
-                current = own
+            for table, own in zip(self._left(state).tables, self._states[state], strict=True):
+                constraint, automaton, current = table.constraint, table.automaton, own
+                own_state = automaton.inner_state if isinstance(automaton, ForgivingAutomaton) else int
                 for byte in self.vocabulary.tokens[token]:
-                    current = constraint.automaton.step(current, byte)
+                    current = automaton.step(current, byte)
                     if current < 0:
                         current = ~current
-                        rules = constraint.rules_at(current) if constraint.rules_at else constraint.rule_ids
-                        found.update(dict.fromkeys(rules))
-                if not constraint.automaton.may_end(current):
+                        named = constraint.rules_at
+                        found.update(
+                            dict.fromkeys(named(own_state(current)) if named else constraint.rule_ids)
+                        )
+                if not automaton.may_end(current):
                     named = constraint.rules_at_end
-                    at_end = named(current) if named else constraint.rule_ids
+                    at_end = named(own_state(current)) if named else constraint.rule_ids
                     (found if token in self._eos else pending).update(dict.fromkeys(at_end))
         return tuple(found), tuple(pending)
 
@@ -367,6 +418,7 @@ class JointTables:
     def nbytes(self) -> int:
         """Bytes held by tables, masks and transitions (those of dictionaries estimated)."""
         found = sum(t.view_bytes for t in self.tables) + self._together.nbytes + self._mask_bytes
+        found += self._lost_rules.nbytes
         return self.base_nbytes + found + 100 * self._links + 300 * len(self._states)
 
     @property

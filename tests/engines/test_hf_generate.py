@@ -231,6 +231,57 @@ class Prefer(LogitsProcessor):
         return scores
 
 
+def test_a_token_that_a_criterion_writes_ends_what_is_returned_and_shows_in_the_outcome(
+    byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    """The row itself is guarded on; what a reader gets ends before the forced token."""
+    k = byte_level("k", add_special_tokens=False).input_ids[0]
+    fuc = byte_level("fuc", add_special_tokens=False).input_ids
+
+    written, start = [*fuc, k], byte_level("what the", return_tensors="pt").input_ids.shape[1] + 2
+
+    class Writing(StoppingCriteria):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.length = 0
+
+        def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+            self.length = ids.shape[1]
+            if 0 <= self.length - 1 - start < len(written):
+                ids[:, -1] = written[self.length - 1 - start]
+            return torch.zeros(len(ids), dtype=torch.bool)
+
+    criterion = Writing()
+    reports: list[StepReport] = []
+    result = generate(
+        guard,
+        model_of(byte_level),
+        byte_level,
+        "what the",
+        max_new_tokens=40,
+        stopping_criteria=[criterion],
+        sink=reports.append,
+    )
+    assert result.outcomes == ["violated"]
+    assert result.texts[0].endswith("fuc")
+    assert guard.clean(result.texts[0])
+    assert criterion.length > start + len(written), "the row went on"
+    assert any(report.forced == [("strings",)] for report in reports)
+    streamed = stream(
+        guard, model_of(byte_level), byte_level, "what the", max_new_tokens=40, stopping_criteria=[Writing()]
+    )
+    assert guard.clean("".join(streamed)), "a stream shows tokens before criteria do anything to them"
+    with pytest.raises(GenerationError, match="forbids"):
+        generate(
+            guard,
+            model_of(byte_level),
+            byte_level,
+            "what the",
+            max_new_tokens=40,
+            stopping_criteria=[Writing()],
+            tables="device",
+        )
+
+
 def test_processors_of_ones_own_run_before_the_guard(byte_level: Any, model_of: Any, guard: Any) -> None:
     k = byte_level("k").input_ids
     result = generate(

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from nco_guard.engines.hf import DeviceLogitsProcessor, GuardLogitsProcessor, StepReport
-from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
+from nco_guard.errors import (
+    DeadEndError,
+    ForcedTokenWarning,
+    GenerationError,
+    TokenizerError,
+    UnsupportedError,
+)
 
 INF = -math.inf
 
@@ -119,14 +125,101 @@ def test_nothing_can_be_added_after_the_end(byte_level: Any, guard: Any) -> None
     assert (processor(again, scores)[0] > INF).nonzero().ravel().tolist() == allowed
 
 
-def test_rows_that_somebody_else_forced_are_left_alone(byte_level: Any, guard: Any) -> None:
+def test_a_row_into_which_somebody_forced_a_token_is_guarded_on_and_told_once(
+    byte_level: Any, guard: Any
+) -> None:
     bound = guard.bind(byte_level)
-    processor = GuardLogitsProcessor(bound)
-    ids = [*ids_of(byte_level, "the"), *ids_of(byte_level, "fuc"), *ids_of(byte_level, "k")]
+    reports: list[StepReport] = []
+    processor = GuardLogitsProcessor(bound, sink=reports.append)
+    prompt, k = ids_of(byte_level, "the"), ids_of(byte_level, "k")[0]
+    first = [*ids_of(byte_level, "fuc"), k]
+    ids = [*prompt, *first, *ids_of(byte_level, ", what the "), *ids_of(byte_level, "fuc")]
     scores = scores_for(bound)
-    for length in range(1, len(ids) + 1):
-        result = processor(torch.tensor([ids[:length]]), scores)
-    assert torch.equal(result, scores)
+    with pytest.warns(ForcedTokenWarning, match=r"row 0: .*'strings'.*guarded") as told:  # noqa: PT031
+        for length in range(len(prompt), len(ids) + 1):
+            result = processor(torch.tensor([ids[:length]]), scores)
+    assert len(told) == 1
+    assert bool(result[0, k] == INF)
+    assert [report.steps[0] for report in reports if report.forced != [None]] == [len(first)]
+    assert reports[len(first)].forced == [("strings",)]
+    assert __file__ == told[0].filename, "it points at who called"
+
+
+def test_a_processor_that_forces_every_token_does_not_silence_the_report(
+    byte_level: Any, guard: Any, model_of: Any
+) -> None:
+    """Each forbidden token is told, whatever is left of the scores, and also where only changes are listened to."""
+    bound = guard.bind(byte_level)
+    k = ids_of(byte_level, "k")[0]
+    text = [*ids_of(byte_level, "fuc"), k, *ids_of(byte_level, " ")] * 4
+    inputs = byte_level("the", return_tensors="pt", return_token_type_ids=False)
+    start = inputs.input_ids.shape[1]
+
+    class Forcing(LogitsProcessor):  # type: ignore[misc]
+        def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            forced = torch.full_like(scores, INF)
+            forced[:, text[ids.shape[1] - start]] = 0.0
+            return forced
+
+    for changes_only in (False, True):
+        reports: list[StepReport] = []
+        told: list[str] = []
+        processor = GuardLogitsProcessor(
+            bound, sink=reports.append, changes_only=changes_only, on_forced=told.append
+        )
+        output = model_of(byte_level).generate(
+            **inputs, max_new_tokens=len(text), logits_processor=LogitsProcessorList([processor, Forcing()])
+        )
+        assert output[0, start:].tolist() == text
+        assert len(told) == text.count(k) == sum(report.forced == [("strings",)] for report in reports)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_with_forced_tokens_end_where_they_may_also_at_the_limit(
+    seed: int, byte_level: Any, guard: Any
+) -> None:
+    """Nothing that is forced leaves a row without a token, and every rule goes on."""
+    bound = guard.bind(byte_level)
+    rng = torch.Generator().manual_seed(seed)
+    words = ["fuck", " ass", " ass ", "caf", "\u00e9", "jo@a.com", " 555-12", "\nthe", "x", " "]
+    for _ in range(12):
+        chosen = [words[i] for i in torch.randint(len(words), (5,), generator=rng).tolist()]
+        ids = [*ids_of(byte_level, "the"), *ids_of(byte_level, "".join(chosen))]
+        limit = int(torch.randint(1, len(ids) + 4, (1,), generator=rng))
+        processor = GuardLogitsProcessor(bound, max_new_tokens=limit, on_forced=lambda _: None)
+        for length in range(1, len(ids) + 1):
+            result = processor(torch.tensor([ids[:length]]), scores_for(bound))
+            assert bool((result > INF).any())
+
+
+def test_a_forced_end_ends_the_text_and_is_told(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    eos = bound.vocabulary.eos_ids[0]
+    ids = [*ids_of(byte_level, "x "), *ids_of(byte_level, "ass"), eos, eos]
+    processor = GuardLogitsProcessor(bound)
+    with pytest.warns(ForcedTokenWarning, match="'word'") as told:  # noqa: PT031
+        for length in range(1, len(ids) + 1):
+            result = processor(torch.tensor([ids[:length]]), scores_for(bound))
+    assert len(told) == 1
+    assert set((result[0] > INF).nonzero().ravel().tolist()) == set(bound.vocabulary.silent_ids)
+
+
+def test_on_the_device_a_row_with_a_forced_token_is_lost_and_named(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    fuck = [*ids_of(byte_level, "fuc"), *ids_of(byte_level, "k")]
+    ids = torch.tensor([[*ids_of(byte_level, "the"), *fuck, *ids_of(byte_level, " it")]] * 2)
+    ids[0, 2:] = ids_of(byte_level, "x")[0]
+    for drafts in (False, True):
+        processor = DeviceLogitsProcessor(bound, bound.device_tables("cpu"), drafts=drafts)
+        for length in range(1, ids.shape[1] + 1):
+            result = processor(ids[:, :length], scores_for(bound, 2))
+        assert (result[1] > INF).nonzero().ravel().tolist() == [bound.vocabulary.eos_ids[0]]
+        assert int((result[0] > INF).sum()) > 10
+        if drafts:
+            processor.check()
+        else:
+            with pytest.raises(GenerationError, match=r"row 1: .*forbids.*tables='host'"):
+                processor.check()
 
 
 def test_the_last_tokens_lead_to_where_the_text_may_end(byte_level: Any, guard: Any) -> None:

@@ -72,9 +72,10 @@ def chosen_tables(
 class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     """Makes `model.generate` unable to select a token after which the text could not end well, on the device.
 
-    Guarantee: that of `GuardLogitsProcessor`, for one generation: the same scores, bit by bit. Two things are told
+    Guarantee: that of `GuardLogitsProcessor`, for one generation: the same scores, bit by bit. What goes wrong is told
     later, by `check` when the generation is over: a `DeadEndError` where no token was left and the policy had none
-    either, and a `GenerationError` for a row that continued no row of the call before. Such rows are ended meanwhile.
+    either, and a `GenerationError` for a row that continued no row of the call before, or into which something else
+    forced a token that is forbidden (there is no state for such a text). Such rows are ended meanwhile.
     Use `guard.generate(..., tables="device")`, which calls `check`.
 
     When not to use it: for step reports and audits, and for rules that read the prompt.
@@ -82,6 +83,8 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     bound, max_length, max_new_tokens, in_place, beams, engine_ends: as for `GuardLogitsProcessor`.
     tables: `bound.device_tables(device)`, on the device of the scores.
     prompt_length: columns of the ids that are prompts; by default all of the first call.
+    drafts: positions are scored that may be discarded (assisted decoding, prompt lookup); a forbidden token in them is
+    no error.
 
     Cost: one read of the ids, one gather of a mask and one pass over the scores; nothing is copied to the host.
     """
@@ -97,6 +100,7 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         in_place: bool = False,
         beams: int = 1,
         engine_ends: bool = False,
+        drafts: bool = False,
     ) -> None:
         vocabulary, device = bound.vocabulary, tables.device
         self._tables = tables
@@ -106,6 +110,8 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._in_place = in_place
         self._beams = beams
         self._engine_ends = engine_ends
+        # Beam search fills up with impossible candidates where too few possible ones are left.
+        self._may_break = drafts or beams > 1
         self._on_dead_end = bound.policy.on_dead_end
         self._fallback = bound.fallback_id if self._on_dead_end == "fallback" else None
         self._ends = vocabulary.eos_ids
@@ -121,9 +127,11 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         loud = torch.ones(vocabulary.width, dtype=torch.bool)
         loud[quiet] = False
         self._loud = loud.to(device)
-        # The first row for which there was no token left; of unknown origin; with scores that are no numbers.
+        # The first row for which there was no token left; of unknown origin; that breaks the policy; with scores that
+        # are no numbers.
         self._dead = torch.full((), _NONE, dtype=torch.int64, device=device)
         self._lost = torch.full((), _NONE, dtype=torch.int64, device=device)
+        self._broken = torch.full((), _NONE, dtype=torch.int64, device=device)
         self._undefined = torch.full((), _NONE, dtype=torch.int64, device=device)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -145,8 +153,11 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             self._rows = DeviceRows(tables, self._prompt_length)
         states = self._rows.advance(input_ids)
         self._note(self._lost, states == LOST)
+        broken = states == VIOLATED
+        if not self._may_break:
+            self._note(self._broken, broken)
 
-        live = (states != ENDED) & (states != VIOLATED) & (states != LOST)
+        live = (states != ENDED) & ~broken & (states != LOST)
         undefined = live & scores.amax(-1).isnan()
         self._note(self._undefined, undefined)
 
@@ -166,10 +177,12 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             quiet = result.index_select(1, self._quiet)
             allowed = torch.zeros_like(quiet).masked_fill(forbidden.index_select(1, self._quiet), -math.inf)
             result.index_copy_(1, self._quiet, torch.where(ended & empty[:, None], allowed, quiet))
+        if self._beams == 1:  # something has to be left, or sampling would fail
+            self._write(result, broken, torch.full_like(states, self._ends[0] if self._ends else 0))
         self._settle_dead(
             result,
             forbidden,
-            empty & (states != ENDED) & (states != VIOLATED),
+            empty & (states != ENDED) & ~broken,
             input_ids[:, -1],
             length > (self._prompt_length or 0),
         )
@@ -244,7 +257,13 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
         To be called once the generation is over, before its texts are used.
         """
-        lost, dead, undefined = (int(row.item()) for row in (self._lost, self._dead, self._undefined))
+        notes = (self._lost, self._dead, self._broken, self._undefined)
+        lost, dead, broken, undefined = (int(row.item()) for row in notes)
+        if broken != _NONE:
+            raise GenerationError(
+                f"row {broken}: a token was written that the guard forbids, so there is no state for this text on the "
+                f"device; put the guard last among the processors, or use tables='host'"
+            )
         if undefined != _NONE:
             raise GenerationError(undefined_scores(undefined))
         if lost != _NONE:

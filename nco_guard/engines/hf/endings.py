@@ -12,9 +12,9 @@ from nco_guard.verify import Report
 
 __all__ = ["CUT", "Outcome", "Verifies", "refuse_broken", "settle", "verified"]
 
-Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end"]
+Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end", "violated"]
 #: The outcomes of sequences whose tail was cut back.
-CUT: tuple[Outcome, ...] = ("trimmed", "dead_end")
+CUT: tuple[Outcome, ...] = ("trimmed", "dead_end", "violated")
 
 
 class Verifies(Protocol):
@@ -28,9 +28,19 @@ class Verifies(Protocol):
 
 
 def settle(
-    bound: BoundGuard, prompt: list[int], answer: list[int], pad: int | None, limit: int
+    bound: BoundGuard,
+    prompt: list[int],
+    answer: list[int],
+    pad: int | None,
+    limit: int,
+    *,
+    fills: bool = False,
 ) -> tuple[list[int], Outcome]:
-    """The longest beginning of `answer` that keeps the policy and may end there, and how it came to end."""
+    """The longest beginning of `answer` that keeps the policy and may end there, and how it came to end.
+
+    fills: the decoding loop fills up with impossible candidates where too few possible ones are left, as beam search
+    does; then a forbidden token is nobody's doing.
+    """
     tables, vocabulary = bound.tables, bound.vocabulary
     if pad is not None and pad not in vocabulary.eos_ids:
         while answer and answer[-1] == pad:
@@ -43,15 +53,15 @@ def settle(
         if state == ENDED:
             return answer[:length], "ended"
         if state == VIOLATED:
-            # Beam search fills up with impossible candidates where too few possible ones are left. An end where there
-            # may be none was forced by `on_dead_end: end`.
-            cut = "dead_end" if token in vocabulary.eos_ids else "trimmed"
+            cut = "trimmed" if fills else "violated"
+            if token in vocabulary.eos_ids and bound.policy.on_dead_end == "end":
+                cut = "dead_end"  # what the policy says, not somebody else
             break
         if tables.may_end(state):
             kept = length
     if kept is None:
         raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
-    if kept < len(answer):
+    if kept < len(answer) or cut == "violated":
         return answer[:kept], cut
     return answer, "length" if len(answer) >= limit else "stopped"
 

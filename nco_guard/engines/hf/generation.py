@@ -66,7 +66,8 @@ class GenerationResult:
         token_ids: their ids, end-of-sequence included where there is one, without pads.
         outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
             criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
-            where it may; "dead_end": the same, where no token was left and the policy says `on_dead_end: end`.
+            where it may; "violated": the same, before a forbidden token that something else forced; "dead_end":
+            the same, where no token was left and the policy says `on_dead_end: end`.
         reports: the verifier's report on each text.
         output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
             way.
@@ -270,14 +271,19 @@ def generate_ids(
                 reads_prompt=not seq2seq,
                 sink=recording.wanted,
                 changes_only=sink is None and not settings.drafts,
+                on_forced=_in_the_outcome,
             )
         else:
-            processor = DeviceLogitsProcessor(bounds[0], on_device, **limits, prompt_length=prompt_length)
+            processor = DeviceLogitsProcessor(
+                bounds[0], on_device, **limits, prompt_length=prompt_length, drafts=settings.drafts
+            )
         arguments["logits_processor"] = LogitsProcessorList([*others, processor])
         output = _run(model, arguments, settings.beams)
         if isinstance(processor, DeviceLogitsProcessor):
             processor.check()
-        result = _settle_all(of_prompts, bounds, output, prompt_length, max_length, pad, seq2seq)
+        result = _settle_all(
+            of_prompts, bounds, output, prompt_length, max_length, pad, seq2seq, settings.beams > 1
+        )
         finished = True
     except Exception as error:
         recording.failed(error)
@@ -333,6 +339,10 @@ def _recordings(
     return Recordings(list(runs.values()), [order.index(key) for key in keys], rows, sink)
 
 
+def _in_the_outcome(_: str) -> None:
+    """A forced token is told by the outcome of its sequence; drafts that are thrown away need not be told."""
+
+
 def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
     try:
         return model.generate(**arguments)
@@ -351,6 +361,7 @@ def _settle_all(
     max_length: int,
     pad: int | None,
     seq2seq: bool,
+    fills: bool,
 ) -> GenerationResult:
     """Trim every sequence to where it may end, in `output` as well, and verify each text by its guard."""
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
@@ -361,7 +372,7 @@ def _settle_all(
     for row, place in zip(sequences, places, strict=True):
         answer = row[prompt_length:].tolist()
         prompt = [] if seq2seq else row[:prompt_length].tolist()
-        kept, outcome = settle(bounds[place], prompt, answer, pad, max_length - prompt_length)
+        kept, outcome = settle(bounds[place], prompt, answer, pad, max_length - prompt_length, fills=fills)
         if outcome in CUT and len(sequences) > 1 and pad is not None:
             row[prompt_length + len(kept) :] = pad
         prompts.append(prompt)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
 from transformers import LogitsProcessor
 
-from nco_guard.batch import Ids, RowTracker
+from nco_guard.batch import Ids, RowTracker, Violation
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
-from nco_guard.errors import TokenizerError, UnsupportedError
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
+from nco_guard.errors import ForcedTokenWarning, TokenizerError, UnsupportedError
 from nco_guard.masking import ENDED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
@@ -26,7 +27,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     Guarantee: the columns of forbidden tokens are -inf, penalties of soft rules are subtracted, and every
     other score is bit-identical; nothing is renormalised. The state of a row follows from its ids alone
     (`batch.RowTracker`), so one object serves beams, batches, assisted decoding and one generation after
-    another. After the end of its text a row may add no more text. Put it last among the custom processors.
+    another. After the end of its text a row may add no more text. Put it last among the custom processors: a
+    forbidden token that is forced after it is reported (`on_forced`), and the row is guarded on.
 
     With `max_length` or `max_new_tokens` given as they are given to `generate`, a text that is cut there may
     end there; without them (or with stop strings) a text can be cut where it may not end.
@@ -51,7 +53,10 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
         sink: receives a `StepReport` for every call; it costs passes over the scores, so it is off by default.
         changes_only: the sink is called only where something changed, with the rows in which it did: the model's first
-            choice was forbidden or penalised, or no token was left. It costs an arg-max.
+            choice was forbidden or penalised, no token was left, or a forbidden one was forced. It costs an arg-max.
+        on_forced: called once for each token that stands in a row although the masks forbade it, with a sentence that
+            names the row and the rules; by default that is a `ForcedTokenWarning`. A processor that runs after this one
+            can do that, and so do the drafts of assisted decoding, which are then thrown away.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
     `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
@@ -71,6 +76,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         reads_prompt: bool = True,
         sink: Callable[[StepReport], None] | None = None,
         changes_only: bool = False,
+        on_forced: Callable[[str], None] | None = None,
     ) -> None:
         bounds = list(bound) if isinstance(bound, Sequence) else [bound]
         self._vocabulary = common_vocabulary(bounds)
@@ -83,6 +89,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._width = self._vocabulary.width
         self._engine_ends = engine_ends
         self._loud: torch.Tensor | None = None
+        self._on_forced = _warn if on_forced is None else on_forced
         self._masker = RowMasker(beams=beams, engine_ends=engine_ends, sink=sink, changes_only=changes_only)
 
     def reset(self) -> None:
@@ -110,6 +117,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         length = ids.shape[1]
         lasts = ids[:, -1].tolist() if length else [None] * len(states)
         groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
+        broken = tracker.broken.tolist()
         for row, (state, prompt, policy) in enumerate(
             zip(states, tracker.prompt_lengths.tolist(), tracker.policies, strict=True)
         ):
@@ -118,9 +126,20 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                     self._silence(result, row)
                 continue
             remaining = self._remaining(prompt, length)
+            if broken[row]:
+                remaining = kept_limit(groups[policy].tables, state, remaining)
             groups[policy].add(row, state, remaining, length - prompt, lasts[row])
+        for violation in tracker.violations:
+            self._tell(groups[tracker.policies[violation.row]], violation, live=states[violation.row] >= 0)
         self._masker.apply(result, groups)
         return result
+
+    def _tell(self, group: LiveRows, violation: Violation, *, live: bool) -> None:
+        row, state, token = violation
+        rules = group.tables.rules_at_fault(state, token)
+        if live:
+            group.forced[row] = rules
+        self._on_forced(forced_token(row, rules))
 
     def _remaining(self, prompt: int, length: int) -> int | None:
         """How many tokens may still follow the one that is being chosen; None: no limit is known.
@@ -148,6 +167,19 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
 # transformers asks for it in every step; worked out anew that takes as long as a step at batch 1.
 GuardLogitsProcessor.__call__.__signature__ = inspect.signature(GuardLogitsProcessor.__call__)  # type: ignore[attr-defined]
+
+
+def forced_token(row: int, rules: Sequence[str]) -> str:
+    """What is said of a forbidden token that somebody else wrote into a row."""
+    reason = f"it breaks {', '.join(map(repr, rules))}" if rules else "the text could not end well after it"
+    return (
+        f"row {row}: a token was written that the guard forbids ({reason}); what follows is guarded, but this text "
+        f"is not what the policy allows. Put the guard last among the processors, after whatever forces tokens"
+    )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ForcedTokenWarning, stacklevel=4)
 
 
 def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:

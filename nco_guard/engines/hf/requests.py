@@ -17,9 +17,9 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
-from nco_guard.masking import JointTables
+from nco_guard.masking import VIOLATED, JointTables
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedRequest", "RequestsProcessor"]
@@ -31,7 +31,8 @@ class GuardedRequest:
     """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
 
     number: counts the requests of one batch. limit: how many tokens it may generate. bound: its own guard's.
-    error: why the policy could not let it go on, found while others generate.
+    error: why the policy could not let it go on, found while others generate. broken: a token was forced that the
+    guard forbids; forced: the rules that it breaks, where it is the last one.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class GuardedRequest:
         self.limit = limit
         self.recording = recording
         self.error: DeadEndError | None = None
+        self.broken = False
+        self.forced: tuple[str, ...] | None = None
         self._tables: JointTables | None = None
         self._known: list[int] = []
-        self._state = 0
+        self._states: list[int] = []  # before and after each of the known tokens
 
     def state_after(self, tables: JointTables, generated: list[int]) -> int:
         """The joint state of the text `generated`; continues from the last call where that text begins this one."""
@@ -53,20 +56,29 @@ class GuardedRequest:
         if tables is not self._tables or generated[: len(known)] != known:
             self._tables, known = tables, []
             reads = self.bound.needs_context
-            self._state = tables.start_after(self.bound.context_bytes(self.prompt)) if reads else tables.start
-        for token in generated[len(known) :]:
-            if self._state >= 0:
-                self._state = tables.next(self._state, token)
+            start = tables.start_after(self.bound.context_bytes(self.prompt)) if reads else tables.start
+            self._states, self.broken = [start], False
+        states = self._states
+        del states[len(known) + 1 :]  # of a step that broke off
+        self.forced = None
+        for place, token in enumerate(generated[len(known) :], start=len(known)):
+            state = tables.next(states[-1], token)
+            self.forced = None
+            if state == VIOLATED:
+                self.forced, self.broken = tables.rules_at_fault(states[-1], token), True
+                state = tables.forced(states, generated[: place + 1])
+            states.append(state)
         self._known = generated
-        return self._state
+        return states[-1]
 
 
 class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
     """Masks the requests of a `ContinuousBatchingManager`; see `continuous.ContinuousBatch`, which installs it.
 
     Guarantee: that of `GuardLogitsProcessor`, for each request by itself. Scores are never masked by a state of another
-    step: each step carries a number, and one that does not fit, a request that was not announced, or one whose ids
-    break the policy already stops the batch (`GenerationError`).
+    step: each step carries a number, and one that does not fit, a request that was not announced, or one that goes on
+    after its end stops the batch (`GenerationError`). One whose ids break the policy is guarded on; its outcome says
+    so.
 
     width: columns of the model's logits. sink: receives a `StepReport` for every step, its rows the numbers of the
     requests.
@@ -131,10 +143,15 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
                 raise GenerationError(
                     "a request goes on after its end: its tokens were not those of the guard"
                 )
+            remaining: int | None = request.limit - step - 1
+            if request.broken:
+                remaining = kept_limit(present, state, remaining)
             requests.append(request)
             if bound not in live:
                 live[bound] = LiveRows.none(bound, present)
-            live[bound].add(row, state, request.limit - step - 1, step, None)
+            live[bound].add(row, state, remaining, step, None)
+            if request.forced is not None:
+                live[bound].forced[row] = request.forced
         self._number += 1
         self._forget_retired()
         self._shown = requests

@@ -23,12 +23,13 @@ from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "RowMasker", "StepReport", "undefined_scores"]
+__all__ = ["LiveRows", "RowMasker", "StepReport", "kept_limit", "undefined_scores"]
 
 T = TypeVar("T")
 
 _NO_IDS: Ids = np.zeros(0, np.int64)
 _NOTHING_LEFT = Looked(top=0, rank=0, penalised=False, removed=1.0)
+_UNCHANGED = Looked(top=0, rank=0, penalised=False, removed=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class StepReport:
         removed_mass: probability that the model gave to forbidden tokens, from the scores as they came.
         dead_end: where no token is left, what came of it ("end", "fallback" or "error", see the policy's
             `on_dead_end`), else None.
+        forced: the rules that the row's last token breaks, which was written although it was forbidden; empty where
+            it was forbidden for another reason. None where it was allowed.
 
     Under assisted decoding and beam search a call also scores positions and beams that are discarded later. Holds
     no token ids and no text.
@@ -59,6 +62,7 @@ class StepReport:
     best_allowed_rank: list[int]
     removed_mass: list[float]
     dead_end: list[str | None]
+    forced: list[tuple[str, ...] | None]
 
     def part(self, places: Sequence[int], rows: Sequence[int]) -> StepReport:
         """The entries at the given places of the lists, their rows numbered anew."""
@@ -75,6 +79,7 @@ class StepReport:
             best_allowed_rank=chosen(self.best_allowed_rank),
             removed_mass=chosen(self.removed_mass),
             dead_end=chosen(self.dead_end),
+            forced=chosen(self.forced),
         )
 
 
@@ -94,11 +99,13 @@ class LiveRows(NamedTuple):
     steps: list[int]
     #: Their last tokens; None where it can be no pad.
     lasts: list[int | None]
+    #: Rows whose last token was forbidden, and the rules that it breaks.
+    forced: dict[int, tuple[str, ...]]
 
     @classmethod
     def none(cls, bound: BoundGuard, tables: JointTables) -> LiveRows:
         """No rows yet; `add` adds them."""
-        return cls(bound, tables, [], [], [], [], [])
+        return cls(bound, tables, [], [], [], [], [], {})
 
     def add(self, row: int, state: int, remaining: int | None, step: int, last: int | None) -> None:
         """One more row."""
@@ -107,6 +114,13 @@ class LiveRows(NamedTuple):
         self.remaining.append(remaining)
         self.steps.append(step)
         self.lasts.append(last)
+
+
+def kept_limit(tables: JointTables, state: int, remaining: int | None) -> int | None:
+    """How many tokens may follow, for a row that holds a forced token; None where none leads to an end in time."""
+    if remaining is not None and len(tables.forbidden(state, remaining)) == tables.vocabulary.width:
+        return None
+    return remaining
 
 
 class RowMasker:
@@ -169,11 +183,12 @@ class RowMasker:
         if undefined := scores.undefined(list(columns)):
             raise GenerationError(undefined_scores(undefined[0]))
         looked = None if self._sink is None else self._look(scores, groups, columns, penalties)
+        forced = any(group.forced for group in groups)
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
         dead = scores.forbid(columns, probe)
         resolutions = self._resolve(result, groups, columns, dead) if dead else {}
-        if self._sink is not None and looked is not None and (looked or resolutions):
+        if self._sink is not None and looked is not None and (looked or resolutions or forced):
             self._sink(_report(groups, looked, resolutions))
         for row, (name, token) in resolutions.items():
             result[row, self._chosen(groups, row, name, token)] = 0.0
@@ -332,14 +347,15 @@ def _report(
 ) -> StepReport:
     """The rows that were looked at, and those in which no token is left."""
     found: list[tuple[int, int, tuple[str, ...], Looked]] = []
+    forced = {row: rules for group in groups for row, rules in group.forced.items()}
     for group in groups:
         for row, step, state in zip(group.rows, group.steps, group.states, strict=True):
             look = looked.get(row)
             if look is None:
-                if row not in resolutions:
+                if row not in resolutions and row not in group.forced:
                     continue
-                # Others had left the model nothing before.
-                look = _NOTHING_LEFT
+                # Others had left the model nothing before, or only what was forced is to be told.
+                look = _NOTHING_LEFT if row in resolutions else _UNCHANGED
             changed = look.rank or look.penalised
             rules = group.tables.rules_at_fault(state, look.top) if changed else ()
             found.append((row, step, rules, look))
@@ -354,4 +370,5 @@ def _report(
         best_allowed_rank=[look.rank for look in looks],
         removed_mass=[look.removed for look in looks],
         dead_end=[resolutions[row][0] if row in resolutions else None for row, *_ in found],
+        forced=[forced.get(row) for row, *_ in found],
     )

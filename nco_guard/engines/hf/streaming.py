@@ -20,7 +20,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from nco_guard.batch import RowTracker
 from nco_guard.errors import UnsupportedError
-from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.masking import ENDED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
@@ -125,8 +125,11 @@ class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
                 return
             self._ids.append(token)
             state = int(self._tracker.advance(np.array([self._ids], dtype=np.int64))[0])
-            self._over = state < 0
-            if state == ENDED or (state != VIOLATED and self._tracker.tables.may_end(state)):
+            if self._tracker.violations:
+                self._over = True  # the text will be cut back to before it
+                return
+            self._over = state == ENDED
+            if self._over or self._tracker.tables.may_end(state):
                 # In one piece: what lies between is not fit to be seen.
                 self._inner.put(torch.tensor(self._ids[self._passed :]))
                 self._passed = len(self._ids)

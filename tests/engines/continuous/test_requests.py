@@ -13,6 +13,7 @@ from transformers import GenerationConfig, pipeline
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.engines.hf import StepReport
+from nco_guard.engines.hf.endings import settle
 from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
@@ -339,9 +340,26 @@ def test_requests_that_cannot_be_are_never_masked(processor: RequestsProcessor, 
     with pytest.raises(GenerationError, match="after its end"):
         processor.prepare_tensor_args([shown("a", [byte_level.eos_token_id])])
     with pytest.raises(GenerationError, match="after its end"):
-        processor.prepare_tensor_args([shown("a", byte_level("what the fuck").input_ids)])
-    with pytest.raises(GenerationError, match="after its end"):
         processor.prepare_tensor_args([shown("b", [5] * 9)])
+
+
+def test_a_request_into_which_a_token_was_forced_is_guarded_on(byte_level: Any, guard: Any) -> None:
+    bound = guard.bind(byte_level)
+    reports: list[Any] = []
+    processor = RequestsProcessor(bound.vocabulary.width, reports.append)
+    request = GuardedRequest(0, bound, [1], 30, Recording(None, None))
+    processor.announce("a", request)
+    k = byte_level("k", add_special_tokens=False).input_ids[0]
+    fuc = byte_level("fuc", add_special_tokens=False).input_ids
+    text = [*fuc, k, *byte_level(", what a ", add_special_tokens=False).input_ids, *fuc]
+    for length in range(len(text) + 1):
+        scores = torch.zeros(1, bound.vocabulary.width)
+        processor(scores, processor.prepare_tensor_args([shown("a", text[:length])]))
+        assert bool(scores[0, k] == -torch.inf) is (text[max(0, length - len(fuc)) : length] == fuc)
+        assert request.broken is (length > len(fuc))
+    told = [report.steps for report in reports if report.forced != [None]]
+    assert told == [[len(fuc) + 1]]
+    assert settle(bound, [1], text, None, 30) == (fuc, "violated")
 
 
 def test_a_cancelled_request_may_be_in_one_more_step(processor: RequestsProcessor) -> None:
