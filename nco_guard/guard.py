@@ -8,7 +8,15 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.audit import DecodeView, History, PolicyLog, RunRecorder, Sink
+from nco_guard.audit import (
+    DecodeView,
+    History,
+    PolicyLog,
+    RunRecorder,
+    Sink,
+    keyed_digests,
+    policy_hmac,
+)
 from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
@@ -37,6 +45,7 @@ _MADE_AGAIN = {
     "_lock",
     "_audit",
     "_correlation_key",
+    "_digest_key",
 }
 Cache = bool | str | os.PathLike[str] | None
 
@@ -48,15 +57,17 @@ class Guard(Shared):
     model runs. A guard is immutable and may be shared between threads and models.
 
     `audit` receives the events of every generation, see `nco_guard.audit`; it never receives text. With a
-    `correlation_key` (16 bytes or more) findings in them hold a keyed hash of what matched.
+    `correlation_key` (16 bytes or more) findings in them hold a keyed hash of what matched. With a `digest_key` the
+    policy's digest in them, which is a hash of what it forbids, is keyed (`nco_guard.audit.policy_hmac`); a
+    `correlation_key` alone does that too.
 
     `cache`: where what is worked out is kept on disk for the next process: True for the platform's cache folder, a path
     for another, False for nowhere. None, the default: what the environment variable `NCO_GUARD_CACHE` says (`1` or a
     path), else nowhere. Results are the same with and without.
 
     Copies within the process are the guard itself. To another process it travels as its policy and the folder of its
-    cache, and is compiled again there; its history does not come along. With an audit sink or a `correlation_key` it
-    cannot be pickled (`UnsupportedError`): neither leaves its process.
+    cache, and is compiled again there; its history does not come along. With an audit sink or a key it cannot
+    be pickled (`UnsupportedError`): neither leaves its process.
 
     Errors: `PolicyError` and its kin, naming rule and field.
     """
@@ -68,25 +79,29 @@ class Guard(Shared):
         audit: Sink | None = None,
         cache: Cache = None,
         correlation_key: bytes | None = None,
+        digest_key: bytes | None = None,
     ) -> None:
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         self._store = Store.chosen(cache)
-        self._audit, self._correlation_key = audit, correlation_key
+        self._audit, self._correlation_key, self._digest_key = audit, correlation_key, digest_key
         self._begin(compile_policy(policy, store=self._store))
 
     def _begin(self, compiled: CompiledPolicy) -> None:
         self._compiled = compiled
-        self._log = PolicyLog(compiled.policy, self._audit, History(), self._correlation_key)
+        self._log = self._logged(compiled.policy, History())
         self._verifier: Verifier | None = None
         self._bound: dict[_Key, BoundGuard] = {}
         # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
         self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
         self._lock = threading.Lock()
 
+    def _logged(self, policy: Policy, history: History) -> PolicyLog:
+        return PolicyLog(policy, self._audit, history, self._correlation_key, self._digest_key)
+
     def __getstate__(self) -> dict[str, Any]:
-        for name, value in (("audit", self._audit), ("correlation_key", self._correlation_key)):
-            if value is not None:
+        for name in ("audit", "correlation_key", "digest_key"):
+            if vars(self)[f"_{name}"] is not None:
                 raise UnsupportedError(
                     f"{name}: a guard that has one cannot be pickled, since sinks and keys stay in their process; send "
                     f"guard.policy, and make Guard(policy, {name}=...) there"
@@ -97,22 +112,36 @@ class Guard(Shared):
     def __setstate__(self, state: dict[str, Any]) -> None:
         policy = state.pop("policy")
         self.__dict__.update(state)
-        self._audit = self._correlation_key = None
+        self._audit = self._correlation_key = self._digest_key = None
         self._begin(arrived(policy, self._store))
 
     @classmethod
     def from_file(
-        cls, path: str | os.PathLike[str], *, audit: Sink | None = None, cache: Cache = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        audit: Sink | None = None,
+        cache: Cache = None,
+        correlation_key: bytes | None = None,
+        digest_key: bytes | None = None,
     ) -> Guard:
         """A guard from a YAML or JSON policy file."""
-        return cls(Policy.from_file(path), audit=audit, cache=cache)
+        policy = Policy.from_file(path)
+        return cls(policy, audit=audit, cache=cache, correlation_key=correlation_key, digest_key=digest_key)
 
     @classmethod
     def from_presets(
-        cls, *names: str, audit: Sink | None = None, cache: Cache = None, **options: Any
+        cls,
+        *names: str,
+        audit: Sink | None = None,
+        cache: Cache = None,
+        correlation_key: bytes | None = None,
+        digest_key: bytes | None = None,
+        **options: Any,
     ) -> Guard:
         """A guard from presets, e.g. `Guard.from_presets("pii", "ldnoobw")`; `options` as of `Policy.from_presets`."""
-        return cls(Policy.from_presets(*names, **options), audit=audit, cache=cache)
+        policy = Policy.from_presets(*names, **options)
+        return cls(policy, audit=audit, cache=cache, correlation_key=correlation_key, digest_key=digest_key)
 
     @property
     def policy(self) -> Policy:
@@ -128,7 +157,7 @@ class Guard(Shared):
         guard = Guard.__new__(type(self))
         guard.__dict__.update(self.__dict__)
         guard._compiled = self._compiled.revised(policy)
-        guard._log = PolicyLog(policy, self._audit, self.history, self._correlation_key)
+        guard._log = self._logged(policy, self.history)
         guard._verifier, guard._bound, guard._lock = None, {}, threading.Lock()
         with self._lock:
             guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
@@ -141,6 +170,20 @@ class Guard(Shared):
     def without(self, *rule_ids: str) -> Guard:
         """A guard without some rules; see `with_policy`. Errors: `PolicyError` for an id that it does not have."""
         return self.with_policy(self.policy.without(*rule_ids))
+
+    @property
+    def digest(self) -> str:
+        """The policy's digest as this guard shows it to others, in logs and in what integrations hand to tracers.
+
+        Keyed where the guard has a key (`nco_guard.audit.policy_hmac`), else `policy.digest`.
+        """
+        key = self._digest_key or self._correlation_key
+        return self.policy.digest if key is None else policy_hmac(key, self.policy.digest)
+
+    def keyed(self, sink: Sink) -> Sink:
+        """A sink in which digests of policies are what they are in this guard's own: for handlers that have another."""
+        key = self._digest_key or self._correlation_key
+        return sink if key is None else keyed_digests(sink, key)
 
     @property
     def audit(self) -> Sink | None:
@@ -158,6 +201,7 @@ class Guard(Shared):
         return self._compiled
 
     def __repr__(self) -> str:
+        # No digest: a few digits of one are enough to try policies by.
         return f"Guard(policy={self.policy.name!r}, rules={len(self.policy.rules)})"
 
     def bind(

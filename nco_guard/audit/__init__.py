@@ -11,6 +11,10 @@ from nco_guard.audit.anchors import (
     read_anchors,
 )
 from nco_guard.audit.chain import log_schema
+from nco_guard.audit.digests import (
+    keyed_digests,
+    policy_hmac,
+)
 from nco_guard.audit.events import (
     SCHEMA_VERSION,
     AnyEvent,
@@ -102,12 +106,14 @@ __all__ = [
     "correlated",
     "event_schema",
     "fan_out",
+    "keyed_digests",
     "load_signer",
     "load_verifier",
     "log_files",
     "log_schema",
     "make_anchor",
     "parse_event",
+    "policy_hmac",
     "read_anchors",
     "read_events",
     "tolerant",

@@ -58,7 +58,7 @@ SCHEMA_VERSION: Final = 1
 Count = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^((hmac-)?sha256:)?[0-9a-f]{64}$")]
 # Labels are for programs (outcomes, reasons, ends): too narrow for a sentence of somebody's text to slip in.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

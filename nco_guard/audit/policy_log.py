@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from nco_guard.audit.digests import checked_key, keyed_digests
 from nco_guard.audit.events import DecodeView
 from nco_guard.audit.history import History
 from nco_guard.audit.recorder import RunRecorder
@@ -22,12 +23,21 @@ class PolicyLog(Staying):
     """The record of one guard. Thread-safe.
 
     sink: None if only the history is kept; then single steps are not recorded. correlation_key: see
-    `nco_guard.audit.value_hmac`. Creating one records that the policy is loaded; raises `AuditError`.
+    `nco_guard.audit.value_hmac`. digest_key: see `nco_guard.audit.policy_hmac`; the correlation key by default.
+    Creating one records that the policy is loaded; raises `AuditError`.
     """
 
     def __init__(
-        self, policy: Policy, sink: Sink | None, history: History, correlation_key: bytes | None = None
+        self,
+        policy: Policy,
+        sink: Sink | None,
+        history: History,
+        correlation_key: bytes | None = None,
+        digest_key: bytes | None = None,
     ) -> None:
+        checked_key("correlation_key", correlation_key)
+        key = checked_key("digest_key", digest_key) or correlation_key
+        sink = keyed_digests(sink, key) if sink is not None and key is not None else sink
         self.sink = tolerant(sink) if sink is not None and policy.on_audit_failure == "warn" else sink
         self.history = history
         self._policy = policy

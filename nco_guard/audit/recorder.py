@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from nco_guard.audit.digests import checked_key
 from nco_guard.audit.events import (
     DeadEnd,
     DecodeView,
@@ -83,7 +84,7 @@ class RunRecorder(Staying):
         self.run_id = run_id if run_id is not None else uuid4()
         self.steps = steps
         self._sink = sink
-        self._key = correlation_key
+        self._key = checked_key("correlation_key", correlation_key)
         around = _ids.get()
         request_id = around[0] if request_id is None else request_id
         parent_id = around[1] if parent_id is None else parent_id

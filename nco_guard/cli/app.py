@@ -470,6 +470,25 @@ def audit_anchor(
     raise typer.Exit(run_audit_anchor(log, output, key, anchors or [], archived=archived, rotated=rotated))
 
 
+@audit_app.command("digest")
+def audit_digest(
+    policy: PolicyArgument,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="PATH",
+            help="The bytes of the digest key that the log's guards have; without it the plain SHA-256.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print a policy's digest as a log has it, to see which runs were under that policy."""
+    from nco_guard.cli.audit import run_audit_digest
+
+    run_audit_digest(policy, key)
+
+
 @audit_app.command("report")
 def audit_report(
     log: LogArgument,

@@ -13,15 +13,17 @@ from nco_guard.audit import (
     load_verifier,
     log_files,
     make_anchor,
+    policy_hmac,
     read_anchors,
     verify_log,
 )
 from nco_guard.audit.jsonl import rotated_files
+from nco_guard.cli.inputs import load_policy
 from nco_guard.cli.output import print_json, say
 from nco_guard.errors import AuditError
 from nco_guard.visible import visible
 
-__all__ = ["run_audit_anchor", "run_audit_report", "run_audit_verify"]
+__all__ = ["run_audit_anchor", "run_audit_digest", "run_audit_report", "run_audit_verify"]
 
 _VERDICTS = {
     "intact": "what is here of the log is as it was written",
@@ -87,6 +89,17 @@ def run_audit_anchor(
         f"{log}: {chains} anchored in {output}; it vouches that these lines were there, not for who wrote them"
     )
     return 0
+
+
+def run_audit_digest(policy: str, key: Path | None) -> None:
+    """Print a policy's digest as the log of a guard with this digest key has it."""
+    digest = load_policy(policy).digest
+    if key is not None:
+        try:
+            digest = policy_hmac(key.read_bytes(), digest)
+        except OSError as error:
+            raise AuditError(f"cannot read the key {key}: {error.strerror}") from error
+    say(digest)
 
 
 def run_audit_report(

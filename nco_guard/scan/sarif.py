@@ -57,7 +57,7 @@ def sarif_log(
                     {"executionSuccessful": not notes, "toolExecutionNotifications": notes},
                 ],
                 "results": found,
-                "properties": {"policy": compiled.policy.name, "policyDigest": compiled.digest},
+                "properties": {"policy": compiled.policy.name},
             }
         ],
     }

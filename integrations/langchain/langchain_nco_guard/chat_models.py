@@ -187,7 +187,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         """What tells answers apart, the policy among it: caches are keyed on this."""
         return {
             "model_name": self.model_name,
-            "policy_digest": self._enforced().policy.digest,
+            "policy_digest": self._enforced().digest,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -198,7 +198,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         if "policy" in kwargs:
-            kwargs["policy"] = self._enforced(kwargs["policy"]).policy.digest
+            kwargs["policy"] = self._enforced(kwargs["policy"]).digest
         return super()._get_invocation_params(stop=stop, **kwargs)
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
@@ -463,7 +463,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             "model_name": self.model_name,
             "model_provider": "nco-guard",
             "finish_reason": finish_reason,
-            "policy_digest": guard.policy.digest,
+            "policy_digest": guard.digest,
         }
 
 

@@ -155,7 +155,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
         """What tells answers apart, the policy among it: caches are keyed on this."""
-        return {**super()._identifying_params, "policy_digest": self.guard.policy.digest}
+        return {**super()._identifying_params, "policy_digest": self.guard.digest}
 
     @property
     def _llm_type(self) -> str:

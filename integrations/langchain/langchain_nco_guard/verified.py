@@ -109,7 +109,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         return {
             "inner": described(self.inner),
             **({"configurable": chosen} if self._configurable else {}),
-            "policy_digest": self.guard.policy.digest,
+            "policy_digest": self.guard.digest,
             "on_violation": self.on_violation,
             "replacement": str(self.replacement),
         }

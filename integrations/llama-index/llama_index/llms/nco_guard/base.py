@@ -97,7 +97,9 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     is_chat_model: bool = Field(description="Whether messages go through a chat template.")
     generate_kwargs: dict[str, Any] = Field(description="Options of every model.generate.")
     policy_name: str = Field(description="Name of the policy that is enforced.", frozen=True)
-    policy_digest: str = Field(description="SHA-256 of the policy; part of every cache key.", frozen=True)
+    policy_digest: str = Field(
+        description="The guard's digest of its policy; part of every cache key.", frozen=True
+    )
 
     _model: Any = PrivateAttr()
     _tokenizer: Any = PrivateAttr()
@@ -147,7 +149,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             is_chat_model=templated if is_chat_model is None else is_chat_model,
             generate_kwargs=generate,
             policy_name=guard.policy.name,
-            policy_digest=guard.policy.digest,
+            policy_digest=guard.digest,
             **{name: value for name, value in options.items() if value is not None},
         )
         self._model, self._tokenizer, self._guard = model, tokenizer, guard
@@ -202,9 +204,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         A `Policy` keeps the audit sink; a `Guard` brings its own.
         """
         guard = policy if isinstance(policy, Guard) else self._guards.of(policy)
-        other = self.model_copy(
-            update={"policy_name": guard.policy.name, "policy_digest": guard.policy.digest}
-        )
+        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.digest})
         other._guard, other._guards = guard, Guards(guard)
         other._bind(guard, self.generate_kwargs)
         return other

@@ -79,7 +79,7 @@ class ResponseCleaner:
         usage = raw.get("usage") if isinstance(raw, Mapping) else getattr(raw, "usage", None)
         counts = usage if isinstance(usage, Mapping) else getattr(usage, "__dict__", {})
         numbers = self.values.metadata({name: n for name, n in counts.items() if type(n) is int})
-        digest = {"policy_digest": self.guard.policy.digest}
+        digest = {"policy_digest": self.guard.digest}
         return {**digest, "usage": numbers} if numbers else digest
 
     def extra(self, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
 
     action: Literal["redact", "drop", "raise", "report"] = Field(description="What is done about a match.")
     policy_name: str = Field(description="Name of the policy.", frozen=True)
-    policy_digest: str = Field(description="SHA-256 of the policy.", frozen=True)
+    policy_digest: str = Field(description="The digest of the policy, as the guard shows it.", frozen=True)
 
     _policy: CompiledPolicy = PrivateAttr()
     _replacement: Replacement = PrivateAttr()
@@ -67,11 +67,12 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         fields: dict[str, Any] = {
             "action": action,
             "policy_name": compiled.policy.name,
-            "policy_digest": compiled.digest,
+            "policy_digest": policy.digest,  # a guard's may be keyed
             "callback_manager": callback_manager or CallbackManager([]),
         }
         super().__init__(**fields)
-        self._policy, self._replacement, self._audit = compiled, replacement, audit
+        keyed = policy.keyed(audit) if audit is not None and isinstance(policy, Guard) else audit
+        self._policy, self._replacement, self._audit = compiled, replacement, keyed
 
     def __getstate__(self) -> dict[Any, Any]:
         if self._audit is not None:

@@ -79,7 +79,9 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     inner: SerializeAsAny[LLM] = Field(description="The LLM that writes.")
     action: Literal["raise", "redact"] = Field(description="What is done about a match.")
     policy_name: str = Field(description="Name of the policy.", frozen=True)
-    policy_digest: str = Field(description="SHA-256 of the policy; part of every cache key.", frozen=True)
+    policy_digest: str = Field(
+        description="The guard's digest of its policy; part of every cache key.", frozen=True
+    )
 
     _guards: Guards = PrivateAttr()
     _replacement: Replacement = PrivateAttr()
@@ -109,7 +111,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
             "action": action,
             "callback_manager": llm.callback_manager,
             "policy_name": guard.policy.name,
-            "policy_digest": guard.policy.digest,
+            "policy_digest": guard.digest,
         }
         super().__init__(**fields)
         self.inner = llm  # as it is, not as validation copies it
@@ -145,9 +147,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         """The same LLM under another policy, for code that calls it without options (query engines, agents)."""
         guard = self._guards.of(policy)
         guard.stream_verifier(replacement=self._replacement)
-        other = self.model_copy(
-            update={"policy_name": guard.policy.name, "policy_digest": guard.policy.digest}
-        )
+        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.digest})
         other._guards = Guards(guard)
         return other
 
