@@ -211,6 +211,7 @@ class BoundGuard(Shared):
             "constraints": len(tables.constraints),
             "automaton_states": sum(c.automaton.state_count for c in tables.constraints),
             "joint_states": tables.state_count,
+            "undecided_masks": tables.undecided_masks,
             "tree_nodes": len(self._tree),
             "tree_bytes": self._tree.nbytes,
             "table_bytes": tables.nbytes,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from nco_guard.automata.syntax import Node
+from nco_guard.automata.syntax import Assertion, Chars, Look, Node, subnodes
 from nco_guard.automata.threads import (
     AT_START,
     BEFORE,
@@ -188,6 +188,21 @@ class AlternatingMachine(ThreadSets):
             values = self._run_behinds(runners, before, self.end)[1] if runners else ()
             known = self._may_end[state] = not self._step_main(main, before, self.end, values)[0]
         return known
+
+    def forgets(self, character: str) -> bool:
+        """See `automaton.CharMachine`: for a sign that is nowhere in the pattern and to its borders like the end.
+
+        What such a sign completes, the end of the text would complete too, and nothing is under way after it.
+        """
+        code = ord(character)
+        if character == "\n" or character.isalnum() or character == "_":
+            return False
+        parts = list(subnodes(self.node))
+        ends = any(isinstance(p, Assertion) and p.kind in ("text_end", "line_end") for p in parts)
+        if ends and any(isinstance(p, Look) and p.negative for p in parts):
+            return False
+        sets = (p.ranges for p in parts if isinstance(p, Chars))
+        return not any(low <= code <= high for ranges in sets for low, high in ranges)
 
     def distance(self, state: int) -> int:
         """See `automaton.CharMachine`: what some match reads yet at least, one that begins here included."""

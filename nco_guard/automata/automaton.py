@@ -62,6 +62,13 @@ class Automaton(ABC):
         """
         return None
 
+    def forgets(self, byte: int) -> bool:
+        """Whether a byte is known to lead from every state that lets the text end to where it leads from the start.
+
+        And without completing a match there. By default nothing is known.
+        """
+        return False
+
     @abstractmethod
     def step(self, state: int, byte: int) -> int:
         """The next state, or `~next` if a match completes with this byte."""
@@ -118,6 +125,11 @@ class Automaton(ABC):
     def byte_classes(self) -> NDArray[np.uint8]:
         """uint8 [256]: bytes of one class lead from every state to the same state. By default each is its own."""
         return np.arange(256, dtype=np.uint8)
+
+    @property
+    def kinds(self) -> CharClasses | None:
+        """The characters that it can tell apart, each kind being a class; None: that is not known."""
+        return None
 
     @property
     def progress(self) -> int:
@@ -266,6 +278,12 @@ class CharMachine(Protocol):
     def past_prompt(self, state: int) -> int:
         """The same state, but without matches that end in what was read."""
 
+    def forgets(self, character: str) -> bool:
+        """Whether it is known that a character leads where it leads from the start, completing nothing.
+
+        From every state in which the text may end.
+        """
+
     @property
     def nbytes(self) -> int:
         """Bytes held, estimated."""
@@ -311,6 +329,7 @@ class ClassAutomaton(TableAutomaton):
         self._future_ids: dict[tuple[int, ...], int] = {}
         self._ids: dict[tuple[int, int], int] = {}
         self._past_prompts: dict[int, int] = {}
+        self._forgotten: dict[int, bool] = {}
         self._distances: NDArray[np.int16] = np.zeros(0, np.int16)
         self.start = self._state(0, 0)
         self.spaceless_start = self._add_state()
@@ -433,6 +452,18 @@ class ClassAutomaton(TableAutomaton):
         if self._byte_classes is None:
             self._byte_classes = byte_classes_of(self._utf8)
         return self._byte_classes
+
+    def forgets(self, byte: int) -> bool:
+        """See `Automaton.forgets`. For ASCII; not for the space, which the second start tells from others."""
+        known = self._forgotten.get(byte)
+        if known is None:
+            known = self._forgotten[byte] = byte < 0x80 and byte != 0x20 and self.machine.forgets(chr(byte))
+        return known
+
+    @property
+    def kinds(self) -> CharClasses | None:
+        """See `Automaton.kinds`."""
+        return self.machine.classes
 
     def found(self) -> Arrays | None:
         """Transitions by byte class, states, witnesses and endings; None for more than 20,000 states."""

@@ -181,6 +181,11 @@ class FoldedMachine:
             known = self._may_end[state] = not matched and self.inner.may_end(inner)
         return known
 
+    def forgets(self, character: str) -> bool:
+        """See `automaton.CharMachine`: a character that folds to itself and is no part of an escape."""
+        same = self.spec.images.get(character, character) == character
+        return same and not self.spec.json_escapes and self.inner.forgets(character)
+
     def distance(self, state: int) -> int:
         """See `automaton.CharMachine`. An escape under way has been paid for already."""
         inner, pending, _ = self._states[state]

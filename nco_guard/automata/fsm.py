@@ -105,6 +105,10 @@ class FsmMachine:
         """Never: the text may always end."""
         return False
 
+    def forgets(self, character: str) -> bool:
+        """See `automaton.CharMachine`: not known."""
+        return False
+
     def distance(self, state: int) -> int:
         """How many more characters a word needs at least, one that begins here included."""
         ahead = [self._remaining[m] for m in (self._initial, *self._states[state]) if m in self._remaining]

@@ -89,6 +89,10 @@ class AhoCorasick(Automaton):
         """uint8 [256]: bytes that are in no string are of one class, every other is its own."""
         return self._classes
 
+    def forgets(self, byte: int) -> bool:
+        """See `Automaton.forgets`: a byte that is in no string."""
+        return byte != 0x20 and not self._classes[byte]
+
     def may_end(self, state: int) -> bool:
         """Always: an occurrence is complete with its last byte."""
         return True

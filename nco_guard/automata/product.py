@@ -152,6 +152,10 @@ class ProductMachine:
             known = self._may_end[state] = all(self._ends[place] for place in self._row(state).tolist())
         return known
 
+    def forgets(self, character: str) -> bool:
+        """See `CharMachine`: whether all members do."""
+        return all(member.forgets(character) for member in self._members)
+
     def distance(self, state: int) -> int:
         """The least of the members'."""
         nearest: int = min(self._distances[place] for place in self._row(state).tolist())

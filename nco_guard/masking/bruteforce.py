@@ -1,27 +1,104 @@
 """The definition of a mask: feed every token's bytes to every automaton. Slow and obvious; the oracle.
 
-A token is forbidden if a match of a hard constraint completes with any of its bytes, or if the text could not be
-brought to an allowed end within `HORIZON` more tokens (or as many as are left). A soft constraint subtracts its
+A token is forbidden if a match of a hard constraint completes with any of its bytes, or if no way was found to bring
+the text to an allowed end within `HORIZON` more tokens (or as many as are left). A soft constraint subtracts its
 penalty once for a token with which a match completes. End-of-sequence is forbidden, or penalised, where the text may
 not end.
+
+What is looked for, so that it ends within a bound that is no clock:
+
+1. *Short texts* (`exits.short_ways`): a full stop, a letter, the rest of a character.
+2. *What is wanted*, after any token: how the text so far could be brought to an end (3), and what each constraint
+   wants first after a token that leaves it pending.
+3. *Longer ways* (`way`): the shortest text that a pending constraint wants by itself, then the next one's; where
+   another constraint bars that, the shortest text that both want together, and so on. A search finds at most
+   `ways.STATES` states. Where none is left to go on from, there is no way, and that is decided.
+4. *All tokens* (`searched`), level by level, in vocabularies of at most `SMALL` tokens: at most `LOOKED` tokens.
+
+So in small vocabularies, and wherever nothing meets a bound, a token is forbidden only if there is no way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.compiler import Constraint
+from nco_guard.compiler import UTF8_RULE, Constraint
+from nco_guard.masking.exits import NEVER, is_letter, short_ways
+from nco_guard.masking.ways import PURSUITS, SEPARATORS, STATES, TAILS, Way, characters
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["HORIZON", "ends_well", "feed", "forbidden", "penalties"]
+__all__ = ["HORIZON", "ends_well", "feed", "forbidden", "penalties", "rows_searched"]
 
 # How many tokens a text may still need before it can end. Rules met in practice need one or two.
 HORIZON = 16
+#: Vocabularies of more tokens than that are not searched as a whole.
+SMALL = 4096
+#: Tokens that a search of the whole vocabulary looks at.
+LOOKED = 1 << 18
 
 States = tuple[int, ...]
+Known = dict[object, object]
+
+
+def rows_searched(tokens: int) -> int:
+    """From how many rows of states all tokens are looked at, in one search."""
+    return LOOKED // max(tokens, 1) if tokens <= SMALL else 0
+
+
+class _Texts:
+    """What the tokens of a vocabulary that add text and do not end it can write."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
+        ids = [i for i, token in enumerate(vocabulary.tokens) if token and i not in outside]
+        self.count = len(ids)
+        self._tokens = {vocabulary.tokens[i] for i in ids}
+        self._longest = max(map(len, self._tokens), default=1)
+        self.short = short_ways(self.needed)
+        used = {byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)}
+        written = all(bytes([byte]) in self._tokens for byte in used)
+        self._letters = None if written else sorted(filter(is_letter, self._tokens))
+
+    def letters(self, constraints: Sequence[Constraint]) -> tuple[list[bytes], bool]:
+        """What ways out of some constraints are put together of, and whether that is all that tokens can write."""
+        if self._letters is not None:
+            return self._letters, False
+        return characters([constraint.automaton for constraint in constraints])
+
+    def needed(self, text: bytes) -> int:
+        """How many tokens write a text at least."""
+        fewest = [0] + [NEVER] * len(text)
+        for end in range(1, len(text) + 1):
+            for start in range(max(0, end - self._longest), end):
+                if text[start:end] in self._tokens:
+                    fewest[end] = min(fewest[end], fewest[start] + 1)
+        return fewest[-1]
+
+
+@lru_cache(maxsize=8)
+def _texts_of(digest: str, vocabulary: _Once) -> _Texts:
+    return _Texts(vocabulary.it)
+
+
+class _Once:
+    """A vocabulary that is not compared: its digest is."""
+
+    def __init__(self, it: Vocabulary) -> None:
+        self.it = it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Once)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _texts(vocabulary: Vocabulary) -> _Texts:
+    return _texts_of(vocabulary.digest, _Once(vocabulary))
 
 
 def feed(constraint: Constraint, state: int, data: bytes) -> tuple[int, bool]:
@@ -51,38 +128,227 @@ def _after(constraints: Sequence[Constraint], states: States, vocabulary: Vocabu
     return tuple(feed(c, s, vocabulary.tokens[token])[0] for c, s in zip(constraints, states, strict=True))
 
 
+# -- ways out ------------------------------------------------------------------------------------------------------
+
+
+def _pending(constraints: Sequence[Constraint], states: States) -> list[int]:
+    """The hard constraints that do not let the text end."""
+    pairs = enumerate(zip(constraints, states, strict=True))
+    return [i for i, (c, s) in pairs if c.hard and not c.automaton.may_end(s)]
+
+
+def _read(constraint: Constraint, state: int, text: bytes) -> int:
+    """The state after a text; negative if a match completed."""
+    reached, matched = feed(constraint, state, text)
+    return -1 if matched else reached
+
+
+def _opens(constraint: Constraint, state: int, text: bytes) -> bool:
+    reached = _read(constraint, state, text)
+    return reached >= 0 and constraint.automaton.may_end(reached)
+
+
+def _shortest(constraints: Sequence[Constraint], states: States, texts: _Texts) -> Way:
+    """The shortest text of letters, the first of several, that brings these constraints to an end; breadth first."""
+    letters, every = texts.letters(constraints)
+    came, queue = {states}, [(states, b"")]
+    for current, text in queue:
+        for letter in letters:
+            reached = tuple(_read(c, s, letter) for c, s in zip(constraints, current, strict=True))
+            if min(reached) < 0 or reached in came:
+                continue
+            if all(c.automaton.may_end(s) for c, s in zip(constraints, reached, strict=True)):
+                return text + letter
+            came.add(reached)
+            if len(came) >= STATES:
+                return None
+            queue.append((reached, text + letter))
+    return False if every else None
+
+
+def _own(constraint: Constraint, state: int, texts: _Texts, known: Known) -> Way:
+    key = ("own", id(constraint), state)
+    if key not in known:
+        known[key] = _shortest([constraint], (state,), texts)
+    found: Way = known[key]  # type: ignore[assignment]
+    return found
+
+
+def _pursued(
+    constraints: Sequence[Constraint], states: States, text: bytes, texts: _Texts, known: Known
+) -> tuple[bytes | None, list[int]]:
+    """A text, then what the first pending constraint wants, and so on until none is pending; else who bars that."""
+    current, part = list(states), text
+    for _ in range(PURSUITS):
+        for i, constraint in enumerate(constraints):
+            if constraint.hard:
+                current[i] = _read(constraint, current[i], part)
+                if current[i] < 0:
+                    return None, [i]
+        pending = _pending(constraints, tuple(current))
+        if not pending:
+            return text, []
+        own = _own(constraints[pending[0]], current[pending[0]], texts, known)
+        if not isinstance(own, bytes):
+            return None, pending[:1]
+        text, part = text + own, own
+    return None, []
+
+
+def way(constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, known: Known) -> Way:
+    """A text that brings the text from these states, in which it may not end, to an allowed end."""
+    texts = _texts(vocabulary)
+    utf8 = next((i for i, c in enumerate(constraints) if UTF8_RULE in c.rule_ids), None)
+    if utf8 is not None and not constraints[utf8].automaton.may_end(states[utf8]):
+        return _way_after_character(constraints, states, utf8, vocabulary, known)
+    pending = _pending(constraints, states)
+    if any(_own(constraints[i], states[i], texts, known) is False for i in pending):
+        return False
+    found, barring = _pursued(constraints, states, b"", texts, known)
+    if found is not None:
+        return found
+    members = {*pending, *barring}
+    while True:
+        chosen = sorted(members)
+        key = ("together", tuple(chosen), tuple(states[i] for i in chosen))
+        if key not in known:
+            known[key] = _shortest([constraints[i] for i in chosen], key[2], texts)
+        text = known[key]
+        if text is False:
+            return False
+        if not isinstance(text, bytes):
+            break
+        others = [i for i, c in enumerate(constraints) if c.hard and i not in members]
+        barring = [i for i in others if not _opens(constraints[i], states[i], text)]
+        if not barring:
+            return text
+        members.add(barring[0])
+    for separator in SEPARATORS:
+        found, _ = _pursued(constraints, states, separator, texts, known)
+        if found is not None:
+            return found
+    return None
+
+
+def _way_after_character(
+    constraints: Sequence[Constraint], states: States, utf8: int, vocabulary: Vocabulary, known: Known
+) -> Way:
+    """The same within a character: some ends of it are tried."""
+    for tail in TAILS:
+        if not _opens(constraints[utf8], states[utf8], tail):
+            continue
+        reached = tuple(_read(c, s, tail) if c.hard else s for c, s in zip(constraints, states, strict=True))
+        if min(reached) >= 0:
+            found: Way = b""
+            if _pending(constraints, reached):
+                found = _known_way(constraints, reached, vocabulary, known)
+            if isinstance(found, bytes):
+                return tail + found
+    return None
+
+
+def _known_way(
+    constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, known: Known
+) -> Way:
+    key = ("way", states)
+    if key not in known:
+        known[key] = way(constraints, states, vocabulary, known)
+    found: Way = known[key]  # type: ignore[assignment]
+    return found
+
+
+def _tried(
+    constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, known: Known
+) -> list[bytes]:
+    """What is wanted here: the ways out that are tried after every token."""
+    texts = _texts(vocabulary)
+    found = _known_way(constraints, states, vocabulary, known) if _pending(constraints, states) else None
+    base = found if isinstance(found, bytes) else b""
+    wants = [base]
+    for constraint, state in zip(constraints, states, strict=True):
+        if not constraint.hard or UTF8_RULE in constraint.rule_ids:
+            continue
+        for token, text in enumerate(vocabulary.tokens):
+            if not text or token in vocabulary.eos_ids or token in vocabulary.unusable_ids:
+                continue
+            reached = _read(constraint, state, text)
+            if reached >= 0 and not constraint.automaton.may_end(reached):
+                own = _own(constraint, reached, texts, known)
+                wants += [own, own + base] if isinstance(own, bytes) else []
+                break
+    return [text for text in wants if text]
+
+
+# -- ends ----------------------------------------------------------------------------------------------------------
+
+
+def _ends_at_once(constraints: Sequence[Constraint], states: States, texts: _Texts, tokens_left: int) -> bool:
+    """Whether the text may end, or does so after a short text."""
+    short = [b"", *(text for text, tokens in texts.short if tokens <= tokens_left)]
+    return any(
+        all(_opens(c, s, text) for c, s in zip(constraints, states, strict=True) if c.hard) for text in short
+    )
+
+
+def searched(
+    constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, tokens_left: int
+) -> bool | None:
+    """Whether allowed tokens lead to an end, level by level; None where that takes more rows than are looked at."""
+    texts = _texts(vocabulary)
+    frontier, seen, looked = [states], {states}, 0
+    for left in range(tokens_left - 1, -1, -1):
+        looked += len(frontier)
+        if looked > rows_searched(texts.count):
+            return None
+        ahead = {
+            _after(constraints, row, vocabulary, token): None
+            for row in frontier
+            for token, text in enumerate(vocabulary.tokens)
+            if text and token not in vocabulary.eos_ids and not _violates(constraints, row, vocabulary, token)
+        }
+        frontier = [row for row in ahead if row not in seen]
+        if any(_ends_at_once(constraints, row, texts, left) for row in frontier):
+            return True
+        if not frontier:
+            return False
+        seen.update(frontier)
+    return False
+
+
 def ends_well(
     constraints: Sequence[Constraint],
     states: States,
     vocabulary: Vocabulary,
     tokens_left: int,
-    known: dict[tuple[States, int], bool] | None = None,
+    known: Known | None = None,
+    tried: Sequence[bytes] = (),
 ) -> bool:
-    """Whether at most `tokens_left` allowed tokens lead to a state in which the text may end.
+    """Whether a way was found to bring the text to an allowed end by at most `tokens_left` allowed tokens.
 
-    `known`: verdicts from earlier calls with the same constraints and vocabulary; filled.
+    `tried`: what is wanted where the last token was chosen. `known`: verdicts from earlier calls with the same
+    constraints and vocabulary; filled.
     """
     known = {} if known is None else known
-    if all(not c.hard or c.automaton.may_end(s) for c, s in zip(constraints, states, strict=True)):
+    texts = _texts(vocabulary)
+    if _ends_at_once(constraints, states, texts, tokens_left):
         return True
-    if tokens_left == 0:
+    if not tokens_left:
         return False
-    key = (states, tokens_left)
-    if key not in known:
-        known[key] = any(
-            ends_well(
-                constraints,
-                _after(constraints, states, vocabulary, token),
-                vocabulary,
-                tokens_left - 1,
-                known,
-            )
-            for token in range(vocabulary.width)
-            if token not in vocabulary.eos_ids
-            and vocabulary.tokens[token]
-            and not _violates(constraints, states, vocabulary, token)
-        )
-    return known[key]
+    if rows_searched(texts.count):
+        key = (states, tokens_left)
+        if key not in known:
+            known[key] = searched(constraints, states, vocabulary, tokens_left)
+        if known[key] is not None:
+            return known[key] is True
+    found = _known_way(constraints, states, vocabulary, known)
+    if found is False:
+        return False
+    wanted = [*tried, *([found] if isinstance(found, bytes) else [])]
+    return any(
+        all(_opens(c, s, text) for c, s in zip(constraints, states, strict=True) if c.hard)
+        for text in wanted
+        if texts.needed(text) <= tokens_left
+    )
 
 
 def forbidden(
@@ -90,16 +356,22 @@ def forbidden(
     states: States,
     vocabulary: Vocabulary,
     tokens_left: int = HORIZON,
-    known: dict[tuple[States, int], bool] | None = None,
+    known: Known | None = None,
 ) -> NDArray[np.bool_]:
     """The mask in a joint state where `tokens_left` tokens may follow: bool [width], True = forbidden."""
     known = {} if known is None else known
     mask = np.ones(vocabulary.width, bool)
+    tried: list[bytes] | None = None
     for token in range(vocabulary.width):
-        if not _violates(constraints, states, vocabulary, token):
-            mask[token] = token not in vocabulary.eos_ids and not ends_well(
-                constraints, _after(constraints, states, vocabulary, token), vocabulary, tokens_left, known
-            )
+        if _violates(constraints, states, vocabulary, token):
+            continue
+        if token in vocabulary.eos_ids:
+            mask[token] = False
+            continue
+        reached = _after(constraints, states, vocabulary, token)
+        if _pending(constraints, reached) and tried is None:
+            tried = _tried(constraints, states, vocabulary, known)
+        mask[token] = not ends_well(constraints, reached, vocabulary, tokens_left, known, tried or ())
     return mask
 
 

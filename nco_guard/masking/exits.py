@@ -7,6 +7,9 @@ per automaton state; what several rules allow together is their intersection.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,13 +17,43 @@ from nco_guard.automata import Automaton
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["Bits", "ExitPaths", "OpenPaths"]
+__all__ = ["LETTER_BYTES", "NEVER", "Bits", "ExitPaths", "OpenPaths", "is_letter", "short_ways"]
 
 Bits = NDArray[np.int64]
 
 
+LETTER_BYTES = 3
+# The bytes that well-formed UTF-8 is made of.
+_USED = np.array([byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)], np.uint8)
+#: Of a text that no tokens write: how many it needs.
+NEVER = 1 << 30
+
+
+def short_ways(tokens_needed: Callable[[bytes], int]) -> list[tuple[bytes, int]]:
+    """The short texts that are tried first wherever a text is to be brought to an end, and how many tokens they take.
+
+    Those that the tokens can write; a byte or two, or the rest of a character.
+    """
+    spread = (0x80, 0x90, 0xA0, 0xB0)
+    texts = [
+        *(bytes([b]) for b in b"ea .0-\nxZl_,"),
+        *(bytes([b]) for b in spread),
+        *(bytes([b, 0x80]) for b in spread),
+        *(bytes([b, 0x80, 0x80]) for b in (0x80, 0x90)),
+        # Short pieces of WordPiece vocabularies and the like.
+        *(bytes([first, byte]) for first in (CONTINUATION, 0x20) for byte in b"ea.0-"),
+    ]
+    needed = ((text, tokens_needed(text)) for text in texts)
+    return [(text, tokens) for text, tokens in needed if tokens < NEVER]
+
+
+def is_letter(token: bytes) -> bool:
+    """Whether a token is one of those that ways out are put together of where single bytes are no tokens."""
+    return len(token) <= LETTER_BYTES and token.removeprefix(bytes([CONTINUATION])).isascii()
+
+
 class ExitPaths:
-    """The paths that a vocabulary can write with tokens of one byte, or of two where single bytes are rare.
+    """The short texts (`short_ways`) that a vocabulary can write, as paths that automata are led along together.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
     `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own. `beyond_ascii` int64: ids
@@ -30,21 +63,12 @@ class ExitPaths:
     def __init__(self, tree: PrefixTree) -> None:
         last = int(tree.child_count[0]) + 1
         self.single: NDArray[np.uint8] = tree.byte[1:last][tree.exact[1:last] > 0]
-        single = set(self.single.tolist())
+        self._tree = tree
+        self._needed: dict[bytes, int] = {}
         self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(
             1 + np.flatnonzero(tree.byte[1:last] >= 0x80)
         )
-        spread = (0x80, 0x90, 0xA0, 0xB0)
-        byte_paths = [
-            *([b] for b in b"ea .0-\nxZl_,"),
-            *([b] for b in spread),
-            *([b, 0x80] for b in spread),
-            *([b, 0x80, 0x80] for b in (0x80, 0x90)),
-        ]
-        # Short pieces of WordPiece vocabularies and the like.
-        pairs = [[first, byte] for first in (CONTINUATION, 0x20) for byte in b"ea.0-"]
-        found = [([], 0), *((path, len(path)) for path in byte_paths if single.issuperset(path))]
-        found += [(path, 1) for path in pairs if bytes(path) in tree]
+        found = [([], 0), *((list(text), tokens) for text, tokens in short_ways(self._tokens_needed))]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
         self.every: int = (1 << len(found)) - 1
         self.longest: int = max(len(path) for path, _ in found)
@@ -59,6 +83,47 @@ class ExitPaths:
             level = {stem: column for column, stem in enumerate(stems)}
             ending = [(level[tuple(path)], n) for n, (path, _) in enumerate(found) if len(path) == length]
             self._ends.append((length, [column for column, _ in ending], [n for _, n in ending]))
+
+    @cached_property
+    def letters(self) -> list[bytes] | None:
+        """What longer ways out are put together of (`ways`), sorted: short tokens in ASCII. None: all characters can be
+        written by single bytes.
+        """
+        tree = self._tree
+        if len(np.setdiff1d(_USED, self.single)) == 0:
+            return None
+        found: list[bytes] = []
+        words, before = [b""], 0
+        for first, last in tree.levels[:LETTER_BYTES]:
+            steps = zip(tree.parent[first:last].tolist(), tree.byte[first:last].tolist(), strict=True)
+            words, before = [words[parent - before] + bytes([byte]) for parent, byte in steps], first
+            found += [
+                word for word, exact in zip(words, tree.exact[first:last].tolist(), strict=True) if exact
+            ]
+        return sorted(word for word in found if is_letter(word))
+
+    def tokens_needed(self, text: bytes) -> int:
+        """With how many tokens a text can be written at least; `NEVER`: it cannot be."""
+        known = self._needed.get(text)
+        if known is None:
+            known = self._needed[text] = self._tokens_needed(text)
+        return known
+
+    def _tokens_needed(self, text: bytes) -> int:
+        tree = self._tree
+        fewest = [0] + [NEVER] * len(text)
+        for start in range(len(text)):
+            node, end = 0, start
+            while end < len(text):
+                first = int(tree.first_child[node])
+                last = first + int(tree.child_count[node])
+                node = first + int(np.searchsorted(tree.byte[first:last], text[end]))
+                if node >= last or tree.byte[node] != text[end]:
+                    break
+                end += 1
+                if tree.exact[node]:
+                    fewest[end] = min(fewest[end], fewest[start] + 1)
+        return fewest[-1]
 
     def within(self, tokens: int) -> int:
         """The paths that take at most so many tokens, as bits."""

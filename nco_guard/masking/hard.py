@@ -3,12 +3,14 @@
 A token is forbidden if
 
 1. a match of some constraint completes with it (each constraint by itself, `tables`), or
-2. the text could not be brought to an allowed end within `HORIZON` more tokens. Constraints that are each
+2. no way was found to bring the text to an allowed end within `HORIZON` more tokens. Constraints that are each
    satisfiable can leave no common way out ("ass" may not end, and every way on is forbidden by others); only
    tokens after which some constraint is pending can lead there.
 
-Point 2 is shown token by token from what each constraint bars by itself: a way out that none of them bars is proof.
-Only tokens without such a proof are followed further, in the end by a search over the whole vocabulary.
+What is tried, and within which bound, is defined in `bruteforce`. Here it is tried for many tokens at once. What each
+constraint bars by itself is nearly always proof: a way out that none of them bars. Such ways are a few short texts
+(`exits`), and what the constraints themselves want written next (`ways`). Only tokens without such a proof are looked
+at one by one.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import UTF8_RULE
-from nco_guard.errors import StateLimitError
-from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.bruteforce import HORIZON, rows_searched
 from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
-from nco_guard.masking.tables import ConstraintTable, StateView
+from nco_guard.masking.reading import token_bytes
+from nco_guard.masking.tables import MANY, ConstraintTable, StateView
 from nco_guard.masking.watched import FewTokens, WatchedTokens, WaysOut
+from nco_guard.masking.ways import Way, Ways
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["HardConstraints"]
@@ -34,14 +37,10 @@ Rows = NDArray[np.int32]
 
 _NO_EXIT = HORIZON + 1
 
-# How far single bytes are tried as ways out before the whole vocabulary is searched.
-_EXPLORED_BYTES = 4
-_EXPLORED_STATES = 48
-
-# States from which no token leads straight to an allowed end, met while one mask is worked out: more are refused.
-_EXPANSION_LIMIT = 4000
-# Up to so many tokens are read one by one rather than by a tree of their own.
+# Up to so many tokens are read one by one rather than by a tree of their own; more than `MANY` not by a tree either.
 _FEW = 8
+# Automata of so few states are known to be harmless to a way out or not, in every state at once.
+_SMALL = 200
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
 
@@ -53,7 +52,10 @@ def _distinct(rows: Rows) -> Rows:
 
 
 class HardConstraints:
-    """All hard constraints over one vocabulary. States are tuples, one entry per constraint, in the order of `tables`.
+    """All hard constraints over one vocabulary. States are tuples, an entry per constraint, in the order of `tables`.
+
+    `undecided`: in how many states that tokens of the last mask lead to it was not decided within the bound whether the
+    text can still be brought to an end.
 
     Not safe to share between threads by itself; `JointTables` holds a lock.
     """
@@ -88,14 +90,20 @@ class HardConstraints:
         self._silent: Ids = np.flatnonzero(silent)
         self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
-        # Well-formed UTF-8 is a constraint like others; how many tokens a character still needs bounds the rest.
+        # Well-formed UTF-8 is a constraint like others, but what it wants is among the short texts.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
-        self._needed_by: dict[int, int] = {}
+        self._bytes = token_bytes(vocabulary)
+        self._ways = Ways(self._automata, self._utf8, paths.letters)
+        self._rows = rows_searched(self._text_count)
         self._exits: dict[bytes, int] = {}
-        self._searched: dict[tuple[bytes, int], bool] = {}
+        self._searched: dict[tuple[States, int], bool | None] = {}
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
-        self._expanded = 0
+        self._wants: dict[tuple[int, int], bytes] = {}
+        self._closures: dict[int, list[int] | None] = {}
+        self._harmless: dict[tuple[int, bytes], bool] = {}
+        self._opened: dict[tuple[int, int, bytes], bool] = {}
+        self.undecided = 0
 
         pending = [table.view(table.root).pending for table in tables]
         ids = union([part for part in pending if len(part)], self._width)
@@ -107,7 +115,7 @@ class HardConstraints:
         )
         self._ways_out = WaysOut(self._watched, tables)
         self._further_sets: dict[bytes, WaysOut | FewTokens] = {}
-        self._further_of: dict[tuple[int, int], WaysOut | FewTokens | None] = {}
+        self._further_of: dict[tuple[int, int], WaysOut | FewTokens | Ids | None] = {}
 
     # -- each constraint by itself -----------------------------------------------------------------------------
 
@@ -133,30 +141,32 @@ class HardConstraints:
 
     def _next_rows(self, states: States, tokens: Ids) -> Rows:
         """The states [tokens, constraints] that tokens which complete no match lead to."""
-        return np.stack([t.next_many(s, tokens) for t, s in zip(self.tables, states, strict=True)], axis=1)
+        after = self._bytes.after
+        return np.stack([after(a, s, tokens) for a, s in zip(self._automata, states, strict=True)], axis=1)
 
     # -- all together ------------------------------------------------------------------------------------------
 
     def forbidden(self, states: States, tokens_left: int = HORIZON) -> Ids:
         """Sorted ids of the forbidden tokens, where at most `tokens_left` tokens may follow the next one.
 
-        Errors: `StateLimitError` where the search for an end takes too long.
+        Errors: `StateLimitError` of an automaton.
         """
         tokens_left = min(tokens_left, HORIZON)
-        self._expanded = 0
+        self.undecided = 0
         views = self._views(states)
         completing = self._completing(states, views)
         parts = [completing]
         doubtful = self._without_proof(states, views, self._ways_within[tokens_left])
         doubtful = minus(doubtful, completing, self._width)
-        if len(doubtful):
-            late = doubtful[~self._can_end(self._next_rows(states, doubtful), tokens_left)]
+        silent = len(self._silent) and not all(v.may_end for v in views)
+        if len(doubtful) or silent:
+            tried = self._to_be_tried(states, views, tokens_left)
+            late = self._late(states, views, doubtful, tried, tokens_left)
             if len(late):
                 parts.append(late)
-        # Tokens without text leave the state as it is.
-        silent = len(self._silent) and not all(v.may_end for v in views)
-        if silent and not self._can_end(np.array([states], np.int32), tokens_left)[0]:
-            parts.append(self._silent)
+            # Tokens without text leave the state as it is.
+            if silent and not self._ends_well([states], tried, tokens_left)[0]:
+                parts.append(self._silent)
         return union(parts, self._width) if len(parts) > 1 else completing
 
     def _pending(self, views: list[StateView], completing: Ids) -> Ids:
@@ -171,19 +181,27 @@ class HardConstraints:
         parts = [self._ways_out.without(states, ways)]
         for i, view in enumerate(views):
             further = self._further(i, states[i], view)
-            if further is not None:
+            if isinstance(further, np.ndarray):
+                parts.append(further)
+            elif further is not None:
                 parts.append(further.without(states, ways))
         found = [part for part in parts if len(part)]
         return union(found, self._width) if found else NO_IDS
 
-    def _further(self, index: int, state: int, view: StateView) -> WaysOut | FewTokens | None:
-        """The ways out after tokens that are pending in this state of a constraint, and in no start state."""
+    def _further(self, index: int, state: int, view: StateView) -> WaysOut | FewTokens | Ids | None:
+        """The ways out after tokens that are pending in this state of a constraint, and in no start state.
+
+        Where these are many, as they are while something is open that has to be closed, only the tokens themselves.
+        """
         table = self.tables[index]
         if state == table.root or not len(view.pending):
             return None
         key = (index, state)
         if key not in self._further_of:
             ids = minus(view.pending, self._watched.ids, self._width)
+            if len(ids) > MANY:
+                self._further_of[key] = ids
+                return ids
             place = ids.tobytes()
             if len(ids) and place not in self._further_sets:
                 tokens, paths = self._vocabulary.tokens, self._paths
@@ -195,16 +213,165 @@ class HardConstraints:
             self._further_of[key] = self._further_sets[place] if len(ids) else None
         return self._further_of[key]
 
-    def _can_end(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
-        """For each row of states: whether the text can be brought to an allowed end by at most so many tokens.
+    # -- longer ways out ---------------------------------------------------------------------------------------
 
-        Some bytes that are tokens of their own and lead to an end are proof enough; only where no such proof is found
-        is the whole vocabulary searched.
+    def _to_be_tried(self, states: States, views: list[StateView], tokens_left: int) -> list[bytes]:
+        """The longer ways out that are tried after every token: how this text could be brought to an end, and what each
+        constraint wants first after a token that leaves it pending.
         """
-        verdicts = self._exits_within(rows, tokens)
-        for i in np.flatnonzero(~verdicts).tolist() if tokens else ():
-            verdicts[i] = self._search(rows[i], tokens)
-        return verdicts
+        way = b"" if all(v.may_end for v in views) else self._ways.way(states)
+        base = way if isinstance(way, bytes) else b""
+        found = [base] if base else []
+        for i, (state, view) in enumerate(zip(states, views, strict=True)):
+            want = self._want(i, state, view)
+            if want:
+                found += [want, want + base]
+        return [x for x in dict.fromkeys(found) if self._paths.tokens_needed(x) <= tokens_left]
+
+    def _want(self, index: int, state: int, view: StateView) -> bytes:
+        """What a constraint wants after the first token that leaves it pending; empty if there is none."""
+        if index == self._utf8 or not len(view.pending):
+            return b""
+        key = (index, state)
+        known = self._wants.get(key)
+        if known is None:
+            pending = minus(view.pending, view.completing, self._width)
+            way: Way = b""
+            if len(pending):
+                reached = self._automata[index].read(state, self._vocabulary.tokens[int(pending[0])])
+                way = self._ways.own(index, reached)
+            known = self._wants[key] = way if isinstance(way, bytes) else b""
+        return known
+
+    def _late(
+        self, states: States, views: list[StateView], doubtful: Ids, tried: list[bytes], tokens_left: int
+    ) -> Ids:
+        """Those of the doubtful tokens after which no way was found to bring the text to an end in time."""
+        for text in tried:
+            if not len(doubtful):
+                break
+            barred = np.zeros(len(doubtful), bool)
+            for i, (state, view) in enumerate(zip(states, views, strict=True)):
+                barred |= self._barred(i, state, view, doubtful, text)
+                if barred.all():
+                    break
+            doubtful = doubtful[barred]
+        if not len(doubtful):
+            return doubtful
+        rows = self._next_rows(states, doubtful)
+        kept = self._in_time(rows, tokens_left)
+        verdicts = np.zeros(len(doubtful), bool)
+        wanted = [tuple(row) for row in rows[kept].tolist()]
+        verdicts[kept] = self._ends_well(wanted, tried, tokens_left)
+        return doubtful[~verdicts]
+
+    def _barred(self, index: int, state: int, view: StateView, tokens: Ids, text: bytes) -> NDArray[np.bool_]:
+        """After which of the tokens a constraint bars a text. bool [tokens]"""
+        if not self._is_harmless(index, text):
+            return self._shut(index, self._bytes.after(self._automata[index], state, tokens), text)
+        if not len(view.pending):
+            return np.zeros(len(tokens), bool)
+        known = self.tables[index].after_pending(state)
+        if known is None:
+            shut = self._shut(index, self._bytes.after(self._automata[index], state, view.pending), text)
+        else:
+            places, distinct = known
+            shut = self._shut(index, distinct, text)[places]
+        everywhere = np.zeros(self._width, bool)
+        everywhere[view.pending] = shut
+        return everywhere[tokens]
+
+    def _shut(self, index: int, states: NDArray[np.int32], text: bytes) -> NDArray[np.bool_]:
+        """In which of the states a constraint bars a text."""
+        distinct, places = np.unique(states, return_inverse=True)
+        shut = np.array([not self._opens(index, state, text) for state in distinct.tolist()], bool)
+        return shut[places.ravel()]
+
+    def _opens(self, index: int, state: int, text: bytes) -> bool:
+        key = (index, state, text)
+        known = self._opened.get(key)
+        if known is None:
+            known = self._opened[key] = self._ways.opens(index, state, text)
+        return known
+
+    def _is_harmless(self, index: int, text: bytes) -> bool:
+        """Whether a constraint is known to bar a text in no state in which it lets the text end."""
+        key = (index, text)
+        known = self._harmless.get(key)
+        if known is None:
+            automaton = self._automata[index]
+            if automaton.forgets(text[0]):
+                known = self._opens(index, automaton.start, text)
+            else:
+                closure = self._closure(index)
+                known = closure is not None and all(self._opens(index, s, text) for s in closure)
+            self._harmless[key] = known
+        return known
+
+    def _closure(self, index: int) -> list[int] | None:
+        """All states of a constraint that let the text end; None if there are many."""
+        if index not in self._closures:
+            automaton = self._automata[index]
+            _, some = np.unique(automaton.byte_classes, return_index=True)
+            seen = {automaton.start: None}
+            waiting = [automaton.start]
+            while waiting and len(seen) <= _SMALL:
+                state = waiting.pop()
+                for byte in some.tolist():
+                    reached = automaton.step(state, byte)
+                    if reached >= 0 and reached not in seen:
+                        seen[reached] = None
+                        waiting.append(reached)
+            known = None if waiting else [s for s in seen if automaton.may_end(s)]
+            self._closures[index] = known
+        return self._closures[index]
+
+    def _in_time(self, rows: Rows, tokens_left: int) -> NDArray[np.int64]:
+        """The places of the rows of which no constraint wants by itself what takes more tokens than are left."""
+        in_time = np.ones(len(rows), bool)
+        if self._rows:
+            return np.flatnonzero(in_time)
+        for i, automaton in enumerate(self._automata):
+            pending = np.flatnonzero(~automaton.may_end_many(rows[:, i]))
+            if len(pending):
+                distinct, places = np.unique(rows[pending, i], return_inverse=True)
+                slow = np.array([self._is_slow(i, s, tokens_left) for s in distinct.tolist()], bool)
+                in_time[pending[slow[places.ravel()]]] = False
+        return np.flatnonzero(in_time)
+
+    def _is_slow(self, index: int, state: int, tokens_left: int) -> bool:
+        way = self._ways.own(index, state)
+        if not isinstance(way, bytes):
+            return False
+        return len(way) > self._paths.longest and self._paths.tokens_needed(way) > tokens_left
+
+    def _ends_well(self, rows: list[States], tried: list[bytes], tokens: int) -> list[bool]:
+        """For each row of states: whether a way was found to bring the text to an allowed end in time."""
+        if not rows:
+            return []
+        found: list[bool] = self._exits_within(np.array(rows, np.int32), tokens).tolist()
+        known: dict[States, bool] = {}
+        for at, row in enumerate(rows):
+            if not found[at]:
+                if row not in known:
+                    known[row] = self._ends_so(row, tried, tokens)
+                found[at] = known[row]
+        return found
+
+    def _ends_so(self, row: States, tried: list[bytes], tokens: int) -> bool:
+        if not tokens:
+            return False
+        way = self._ways.way(row)
+        if way is False:
+            return False
+        if isinstance(way, bytes) and self._paths.tokens_needed(way) <= tokens:
+            return True
+        if any(all(self._opens(i, s, text) for i, s in enumerate(row)) for text in tried):
+            return True
+        verdict = self._search(row, tokens) if self._rows else None
+        if verdict is None and not isinstance(way, bytes):
+            self.undecided += 1
+        return verdict is True
 
     def _exits_within(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row, whether some bytes that are tokens of their own, at most so many, end the text."""
@@ -214,22 +381,6 @@ class HardConstraints:
             found = self._find_exits(rows[list(fresh.values())]).tolist()
             self._exits.update(zip(fresh, found, strict=True))
         return np.array([self._exits[key] <= tokens for key in keys], bool)
-
-    def _needed(self, state: int) -> int:
-        """How many tokens the character that this state of UTF-8 is in the middle of needs at least; 0 outside one."""
-        known = self._needed_by.get(state)
-        if known is None:
-            automaton, level, known = self._automata[self._utf8], {state}, 0
-            while known < _NO_EXIT and level and not any(map(automaton.may_end, level)):
-                known += 1
-                level = {r for s in level for t in self._tails() if (r := automaton.read(s, t)) >= 0} - level
-            self._needed_by[state] = known = known if level else _NO_EXIT
-        return known
-
-    def _tails(self) -> frozenset[bytes]:
-        """The distinct tokens that begin within a character, or with one that is not ASCII."""
-        tokens = self._vocabulary.tokens
-        return frozenset(tokens[i] for i in self._paths.beyond_ascii.tolist())
 
     def _find_exits(self, rows: Rows) -> NDArray[np.int64]:
         """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found.
@@ -243,52 +394,23 @@ class HardConstraints:
         for path, tokens in enumerate(self._paths.tokens.tolist()):
             found = (ways >> path & 1).astype(bool)
             depths[found] = np.minimum(depths[found], tokens)
-        for i in np.flatnonzero(depths == _NO_EXIT).tolist():
-            depths[i] = self._explore(rows[i : i + 1])
         return depths
 
-    def _explore(self, level: Rows) -> int:
-        """The same for one row by all bytes that are tokens of their own, a few bytes deep, a few states wide."""
-        # Constraints that so few bytes bring to nothing have no say. At least one has: it bars an end at once.
-        near = [
-            i
-            for i, (automaton, state) in enumerate(zip(self._automata, level[0].tolist(), strict=True))
-            if automaton.distance(state) <= _EXPLORED_BYTES
-        ]
-        automata, level = [self._automata[i] for i in near], level[:, near]
-        for length in range(1, _EXPLORED_BYTES + 1):
-            symbols = np.tile(self._paths.single, len(level))
-            following = np.repeat(level, len(self._paths.single), axis=0)
-            for i, automaton in enumerate(automata):
-                column = automaton.step_many(following[:, i], symbols)
-                kept = column >= 0
-                following, symbols = following[kept], symbols[kept]
-                following[:, i] = column[kept]
-            if not len(following):
-                break
-            following = _distinct(following)
-            ends = np.ones(len(following), bool)
-            for i, automaton in enumerate(automata):
-                ends &= automaton.may_end_many(following[:, i])
-            if ends.any():
-                return length
-            level = following[:_EXPLORED_STATES]
-        return _NO_EXIT
+    # -- all tokens --------------------------------------------------------------------------------------------
 
-    def _search(self, row: NDArray[np.int32], tokens: int) -> bool:
-        """The same for one row by all tokens, exactly: the whole vocabulary, as deep as need be."""
-        searched = (row.tobytes(), tokens)
-        verdict = self._searched.get(searched)
-        if verdict is None:
-            verdict = self._searched[searched] = self._needed(
-                int(row[self._utf8])
-            ) <= tokens and self._leads_out(tuple(row.tolist()), tokens)
-        return verdict
+    def _search(self, row: States, tokens: int) -> bool | None:
+        """Whether tokens lead to an end, by all of them, level by level; None where that takes too many rows."""
+        key = (row, tokens)
+        if key not in self._searched:
+            self._searched[key] = self._leads_out(row, tokens)
+        return self._searched[key]
 
-    def _leads_out(self, states: States, tokens: int) -> bool:
-        """Breadth first: the nearest way out is found before anything further away is looked at."""
-        frontier, seen = [states], {states}
+    def _leads_out(self, states: States, tokens: int) -> bool | None:
+        frontier, seen, looked = [states], {states}, 0
         for left in range(tokens - 1, -1, -1):
+            looked += len(frontier)
+            if looked > self._rows:
+                return None
             ahead: dict[States, None] = {}
             for row in frontier:
                 expansion = self._expansions.get(row)
@@ -313,15 +435,6 @@ class HardConstraints:
         pending = self._pending(views, completing)
         if np.count_nonzero(self._with_text[completing]) + len(pending) < self._text_count:
             return _STRAIGHT
-        self._expanded += 1
-        if self._expanded > _EXPANSION_LIMIT:
-            open_tables = [t for t, s in zip(self.tables, states, strict=True) if not t.automaton.may_end(s)]
-            at_fault = [r for t in open_tables for r in t.constraint.rule_ids if r != UTF8_RULE]
-            raise StateLimitError(
-                f"no end of the text that it allows was found within {_EXPANSION_LIMIT} states; once this rule has "
-                "matched so far, too much text is needed to get out of the match: make counted repeats shorter",
-                rule_id=", ".join(at_fault) or UTF8_RULE,
-            )
         return (
             _distinct(self._next_rows(states, pending))
             if len(pending)
@@ -331,7 +444,8 @@ class HardConstraints:
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
-        entries = len(self._exits) + len(self._searched) + len(self._expansions)
+        entries = len(self._exits) + len(self._searched) + len(self._expansions) + len(self._opened)
         ways = [self._ways_out, *self._further_sets.values()]
-        held = self._expansion_bytes + sum(w.nbytes for w in ways)
+        sets = [ids for ids in self._further_of.values() if isinstance(ids, np.ndarray)]
+        held = self._expansion_bytes + self._ways.nbytes + sum(part.nbytes for part in [*ways, *sets])
         return held + entries * (120 + 4 * len(self.tables))

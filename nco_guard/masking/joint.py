@@ -45,6 +45,10 @@ def _holds(mask: NDArray[np.int64], token: int) -> bool:
     return bool(at < len(mask) and mask[at] == token)
 
 
+def _mask_key(state: int, remaining: int | None) -> tuple[int, int]:
+    return state, HORIZON if remaining is None else min(remaining, HORIZON)
+
+
 class JointTables:
     """Masks, penalties and transitions of a whole policy over one vocabulary.
 
@@ -113,6 +117,7 @@ class JointTables:
         self._forbidden: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._may_end: dict[int, bool] = {}
         self._penalties: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+        self._undecided: dict[tuple[int, int], int] = {}
         self._mask_bytes = 0
         self._additions = 0
         self._links = 0
@@ -320,16 +325,29 @@ class JointTables:
         """
         if state < 0:
             return NO_IDS
-        key = (state, HORIZON if remaining is None else min(remaining, HORIZON))
+        key = _mask_key(state, remaining)
         known = self._forbidden.get(key)
         if known is None:
             with self._working():
                 known = self._left(state).together.forbidden(self._hard_states(state), key[1])
                 known.flags.writeable = False
                 self._forbidden[key] = known
+                if self._together.undecided:
+                    self._undecided[key] = self._together.undecided
                 self._mask_bytes += known.nbytes
                 self._looked()
         return known
+
+    def undecided(self, state: int, remaining: int | None = None) -> int:
+        """In how many states that tokens lead to from here it was not decided within the bound whether the text could
+        still be brought to an end; these tokens are forbidden. Of masks that were asked for.
+        """
+        return self._undecided.get(_mask_key(state, remaining), 0)
+
+    @property
+    def undecided_masks(self) -> int:
+        """How many masks forbid some token because that was not decided."""
+        return len(self._undecided)
 
     def _hard_states(self, state: int) -> tuple[int, ...]:
         states = self._states[state]

@@ -24,10 +24,14 @@ from nco_guard.masking.runs import Runs, SoftRun
 from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["ConstraintTable", "StateView"]
+__all__ = ["MANY", "ConstraintTable", "PendingAfter", "StateView"]
 
-_FEW = 24  # tokens that are read one by one rather than together
+MANY = 512  # pending tokens, from which on it is kept which states they lead to
 _FOUND = "automaton."  # before the names of what is kept of the automaton
+
+
+#: int32 [tokens], int32 [distinct states]
+PendingAfter = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class ConstraintTable:
         self._tokens = vocabulary.tokens
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
+        self._after_pending: dict[int, PendingAfter] = {}
         self.view_bytes = 0
         self._seen = seen
         self._store = store if constraint.key else None
@@ -94,7 +99,7 @@ class ConstraintTable:
     def emptied(self) -> ConstraintTable:
         """The same table, sharing what was found about the root, before any other state was looked at."""
         table = copy.copy(self)
-        table._views, table.view_bytes = {}, 0
+        table._views, table._after_pending, table.view_bytes = {}, {}, 0
         table._references = self._references[:1]
         if isinstance(self._run, Runs):
             table._run = self._run.emptied()
@@ -154,16 +159,31 @@ class ConstraintTable:
             return
         nodes, states = run.root.alive()
         at = np.flatnonzero(tree.exact[nodes])
-        pending = nodes[at[~self.automaton.may_end_many(states[at])]]
+        at = at[~self.automaton.may_end_many(states[at])]
+        pending = nodes[at]
         tops = run.root.tops()
         completing = union([tree.tokens_below(tops)], self._width)
-        self._root_view = self._view(self.root, completing, pending)
+        self._root_view = self._view(self.root, completing, pending, states[at])
         self._references.append((self._root_view, tops, pending))
 
-    def _view(self, state: int, completing: Ids, pending: Ids) -> StateView:
-        ids, _ = self._tree.tokens_at(pending)
-        ids.sort()
+    def _view(self, state: int, completing: Ids, pending: Ids, after: NDArray[np.int32]) -> StateView:
+        """`pending`: the nodes at which the text may not end; `after`: the states there."""
+        ids, at = self._tree.tokens_at(pending)
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        if len(ids) > MANY:
+            distinct, codes = np.unique(after, return_inverse=True)
+            places = codes.ravel().astype(np.int32)[at[order]]
+            self._after_pending[state] = places, distinct.astype(np.int32)
+            self.view_bytes += places.nbytes
         return StateView(completing, ids, self.automaton.may_end(state))
+
+    def after_pending(self, state: int) -> PendingAfter | None:
+        """For each of the pending tokens of a state, the place of the state after it among distinct ones, and these.
+
+        Only where they are more than `MANY`. After `view`.
+        """
+        return self._after_pending.get(state)
 
     # -- one state ---------------------------------------------------------------------------------------------
 
@@ -205,12 +225,15 @@ class ConstraintTable:
             completing = union([completing, self._tree.tokens_below(found.matched)], self._width)
         exact = self._tree.exact[found.changed] > 0
         nodes = found.changed[exact]
-        waiting = nodes[~self.automaton.may_end_many(found.states[exact])]
+        ending = self.automaton.may_end_many(found.states[exact])
+        waiting = nodes[~ending]
         if not len(waiting) and len(pending) == len(pending_nodes):
             view = StateView(completing, known.pending, self.automaton.may_end(state))
         else:
+            before = run.known[nearest].at(pending).astype(np.int32)
+            there = found.states[exact][~ending]
             pending = np.concatenate([pending, waiting])
-            view = self._view(state, completing, pending)
+            view = self._view(state, completing, pending, np.concatenate([before, there]))
         if run.remember(state, nearest, found):
             self._references.append((view, np.concatenate([tops, found.matched]), pending))
             self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
@@ -226,20 +249,6 @@ class ConstraintTable:
             state = self.automaton.step(state, byte)
             state = ~state if state < 0 else state
         return state
-
-    def next_many(self, state: int, tokens: Ids) -> NDArray[np.int32]:
-        """`next` for many tokens that complete no match here. int32."""
-        words = [self._tokens[token] for token in tokens.tolist()]
-        if len(words) <= _FEW:
-            read = self.automaton.read
-            return np.array([read(state, word) for word in words], np.int32)
-        lengths = np.array([len(word) for word in words])
-        reached = np.full(len(words), state, np.int32)
-        for place in range(int(lengths.max(initial=0))):
-            longer = np.flatnonzero(lengths > place)
-            symbols = np.array([words[i][place] for i in longer.tolist()], np.uint8)
-            reached[longer] = self.automaton.step_many(reached[longer], symbols)
-        return reached
 
     def completes_end(self, state: int, token: int) -> bool:
         """Whether ending the text with this end-of-sequence token, and the text it may carry, completes a match."""

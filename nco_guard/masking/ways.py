@@ -1,0 +1,214 @@
+"""Ways out: how a text is brought to an allowed end, looked for within a bound.
+
+What a rule wants written before a text may end is mostly plain: a closing tag, a bracket, the end of a word. So a
+rule's own shortest way out is found first, in its own automaton, and tried on all others. Where another rule bars it,
+these two are searched together, then with a third, never all of a policy at once.
+
+The bound is a number of states, never a clock: the same text has the same ways out on every machine, whatever was asked
+before. `bruteforce` says the same in the plainest words; this is the form that remembers.
+
+Cost: a search of one rule, or of few together, at most `STATES` states, remembered by state; then some reads of a way
+by all automata, a few hundred microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from nco_guard.automata import Automaton
+
+__all__ = ["PURSUITS", "SEPARATORS", "STATES", "TAILS", "Way", "Ways", "characters"]
+
+#: States (of one rule, or of several together) that one search may find.
+STATES = 400
+#: Rules whose ways out are written one after another.
+PURSUITS = 8
+#: Texts that are written first where a way out is barred by what precedes it.
+SEPARATORS = (b"\n", b" ", b".", b"\x00")
+
+#: Ends of characters that are tried.
+TAILS = tuple(
+    bytes([first, *rest]) for rest in ((), (0x80,), (0x80, 0x80)) for first in (0x80, 0x90, 0xA0, 0xB0)
+)
+
+#: A way out; False: there is none; None: that was not decided.
+Way = bytes | bool | None
+States = tuple[int, ...]
+
+
+def characters(automata: Sequence[Automaton]) -> tuple[list[bytes], bool]:
+    """Of characters that none of some automata can tell apart, the first; and whether these are all there are.
+
+    An automaton that does not say which characters it tells apart is shown all of ASCII.
+    """
+    kinds = [automaton.kinds for automaton in automata]
+    known = [classes for classes in kinds if classes is not None]
+    starts = {0, 0xE000}.union(*(classes.starts.tolist() for classes in known))
+    if len(known) < len(kinds):
+        starts.update(range(0x80))
+    points = np.array([code for code in sorted(starts) if not 0xD800 <= code <= 0xDFFF], np.uint32)
+    rows = list(zip(*(classes.of(points).tolist() for classes in known), strict=True)) or [()] * len(points)
+    first: dict[object, int] = {}
+    for code, row in zip(points.tolist(), rows, strict=True):
+        first.setdefault((row, code if len(known) < len(kinds) and code < 0x80 else -1), code)
+    return [chr(code).encode() for code in first.values()], len(known) == len(kinds)
+
+
+class Ways:
+    """The ways out of all states of some automata over one vocabulary, remembered as they are found.
+
+    Not safe to share between threads by itself.
+    """
+
+    def __init__(self, automata: Sequence[Automaton], utf8: int, letters: Sequence[bytes] | None) -> None:
+        """`utf8`: which of the automata is well-formed UTF-8. `letters`: the texts that ways are put together of; None:
+        any characters, see `exits.ExitPaths`.
+        """
+        self._automata = tuple(automata)
+        self._utf8 = utf8
+        self._letters = letters
+        self._alphabets: dict[tuple[int, ...], tuple[Sequence[bytes], bool]] = {}
+        self._own: dict[tuple[int, int], Way] = {}
+        self._joint: dict[tuple[tuple[int, ...], States], Way] = {}
+        self._ways: dict[States, Way] = {}
+
+    def opens(self, index: int, state: int, text: bytes) -> bool:
+        """Whether a text completes no match of an automaton from a state, and may end there."""
+        automaton = self._automata[index]
+        reached = automaton.read(state, text)
+        return reached >= 0 and automaton.may_end(reached)
+
+    def _alphabet(self, members: tuple[int, ...]) -> tuple[Sequence[bytes], bool]:
+        """What ways out of some automata are put together of, and whether that can write whatever tokens can."""
+        known = self._alphabets.get(members)
+        if known is None:
+            if self._letters is None:
+                known = characters([self._automata[i] for i in members])
+            else:
+                known = self._letters, False
+            self._alphabets[members] = known
+        return known
+
+    def own(self, index: int, state: int) -> Way:
+        """The shortest text after which an automaton by itself lets the text end, the first of several."""
+        known = self._own.get((index, state), True)
+        if known is True:
+            known, path = self._search((index,), (state,))
+            self._own[index, state] = known
+            # What is left of a shortest way is one too.
+            self._own.update(((index, passed), rest) for (passed,), rest in path)
+        return known
+
+    def _search(self, members: tuple[int, ...], start: States) -> tuple[Way, list[tuple[States, bytes]]]:
+        """Breadth first over some automata together: the way, and what is left of it in the states on it."""
+        automata = [self._automata[i] for i in members]
+        letters, every = self._alphabet(members)
+        came: dict[States, tuple[States, bytes] | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            states = queue.popleft()
+            for letter in letters:
+                reached = tuple([a.read(s, letter) for a, s in zip(automata, states, strict=True)])
+                if min(reached) < 0 or reached in came:
+                    continue
+                came[reached] = states, letter
+                if all(a.may_end(s) for a, s in zip(automata, reached, strict=True)):
+                    return _traced(came, reached)
+                if len(came) >= STATES:
+                    return None, []
+                queue.append(reached)
+        return False if every else None, []
+
+    def _together(self, members: tuple[int, ...], states: States) -> Way:
+        key = (members, states)
+        if key not in self._joint:
+            self._joint[key] = self._search(members, states)[0]
+        return self._joint[key]
+
+    def _pending(self, states: Iterable[int]) -> list[int]:
+        return [i for i, (a, s) in enumerate(zip(self._automata, states, strict=True)) if not a.may_end(s)]
+
+    def way(self, states: States) -> Way:
+        """A text that brings all automata from these states, of which some may not end, to where the text may end."""
+        known = self._ways.get(states, True)
+        if known is True:
+            inside = not self._automata[self._utf8].may_end(states[self._utf8])
+            known = self._ways[states] = self._after_character(states) if inside else self._find(states)
+        return known
+
+    def _after_character(self, states: States) -> Way:
+        """The same within a character: some ends of it are tried."""
+        for tail in TAILS:
+            if not self.opens(self._utf8, states[self._utf8], tail):
+                continue
+            reached = tuple([a.read(s, tail) for a, s in zip(self._automata, states, strict=True)])
+            if min(reached) >= 0:
+                way = self.way(reached) if self._pending(reached) else b""
+                if isinstance(way, bytes):
+                    return tail + way
+        return None
+
+    def _find(self, states: States) -> Way:
+        pending = self._pending(states)
+        owns = [self.own(i, states[i]) for i in pending]
+        if False in owns:
+            return False
+        found, barring = self._pursue(states, b"")
+        if found is not None:
+            return found
+        members = {*pending, *barring}
+        while True:
+            together = tuple(sorted(members))
+            text = self._together(together, tuple([states[i] for i in together]))
+            if text is False:
+                return False
+            if not isinstance(text, bytes):
+                break
+            barring = [
+                i for i in range(len(states)) if i not in members and not self.opens(i, states[i], text)
+            ]
+            if not barring:
+                return text
+            members.add(barring[0])
+        for separator in SEPARATORS:
+            found, _ = self._pursue(states, separator)
+            if found is not None:
+                return found
+        return None
+
+    def _pursue(self, states: States, text: bytes) -> tuple[bytes | None, list[int]]:
+        """Write a text, then the first pending rule's own way out, and so on; else which automaton bars that."""
+        current = list(states)
+        part = text
+        for _ in range(PURSUITS):
+            for i, automaton in enumerate(self._automata) if part else ():
+                current[i] = automaton.read(current[i], part)
+                if current[i] < 0:
+                    return None, [i]
+            pending = self._pending(current)
+            if not pending:
+                return text, []
+            own = self.own(pending[0], current[pending[0]])
+            if not isinstance(own, bytes):
+                return None, [pending[0]]
+            text, part = text + own, own
+        return None, []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held (estimated)."""
+        return 150 * len(self._own) + (200 + 8 * len(self._automata)) * (len(self._joint) + len(self._ways))
+
+
+def _traced(
+    came: dict[States, tuple[States, bytes] | None], end: States
+) -> tuple[bytes, list[tuple[States, bytes]]]:
+    way, path = b"", list[tuple[States, bytes]]()
+    while (step := came[end]) is not None:
+        end, letter = step
+        way = letter + way
+        path.append((end, way))
+    return way, path

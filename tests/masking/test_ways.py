@@ -1,0 +1,147 @@
+"""What is opened can be closed: ways out are found within a bound, and the definition finds the same."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from nco_guard.compiler import compile_policy
+from nco_guard.masking import bruteforce, ways
+from nco_guard.policy import Policy, RegexRule, Rule, StringRule
+from nco_guard.session import BoundGuard
+from nco_guard.testing import toy_vocabulary
+from tests.masking import random_policies
+
+THINK = RegexRule(id="think", regex=r"(?s)<think>(?!.*</think>)")
+FENCE = RegexRule(id="fence", regex=r"(?s)\A(?:(?!```).)*```(?:(?!```).)*\Z")
+PAREN = RegexRule(id="paren", regex=r"\((?!.*\))")
+LETTER = RegexRule(id="letter", regex=r"(?s)-----BEGIN LETTER-----(?!.*-----END LETTER-----)")
+WORDS = ["<think>", "think", "</", "a", " (", "`" * 3, "-----", "BEGIN", " LETTER", "END", "x<", "é", "日本"]
+
+
+def bound_to(*rules: Rule, words: list[str] = WORDS) -> BoundGuard:
+    return BoundGuard(compile_policy(Policy(name="closed", rules=rules)), toy_vocabulary(words))
+
+
+def write(bound: BoundGuard, text: bytes, left: int | None = None) -> None:
+    """Byte by byte under the masks, each of which is the definition."""
+    tables, known = bound.tables, {}
+    state = tables.start
+    for byte in text:
+        states = tables.components(state)
+        tokens = bruteforce.HORIZON if left is None else left
+        expected = bruteforce.forbidden(tables.constraints, states, bound.vocabulary, tokens, known)
+        assert np.flatnonzero(expected).tolist() == tables.forbidden(state, left).tolist()
+        assert not expected[byte], bytes([byte])
+        state = tables.next(state, byte)
+    assert tables.may_end(state)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in vocabularies that are too large to be searched as a whole."""
+    monkeypatch.setattr(bruteforce, "SMALL", 0)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ((THINK,), b"a <think> b </think> c"),
+        ((THINK, StringRule(id="s", strings=("x</",))), b"<think>x </think>"),
+        ((THINK, PAREN), b"(<think>a)</think>"),
+        ((FENCE,), b"```a```"),
+        ((LETTER, PAREN), b"-----BEGIN LETTER-----(a\xc3\xa9)-----END LETTER-----"),
+        ((THINK, RegexRule(id="n", regex=r"\d{3}")), b"12<think>12</think>12"),
+    ],
+)
+def test_what_is_opened_can_be_closed(rules: tuple[Rule, ...], text: bytes) -> None:
+    bound = bound_to(*rules)
+    write(bound, text)
+    assert bound.tables.undecided_masks == 0
+
+
+@pytest.mark.usefixtures("large")
+def test_what_can_never_be_closed_is_never_opened() -> None:
+    bound = bound_to(THINK, RegexRule(id="tags", regex=r"</\w+>"))
+    tables = bound.tables
+    state = tables.start
+    for byte in b"<think":
+        state = tables.next(state, byte)
+    assert ord(">") in tables.forbidden(state)
+    assert ord("a") not in tables.forbidden(state)
+    # That is proved, not given up.
+    assert tables.undecided(state) == 0
+    assert bound.stats["undecided_masks"] == 0
+
+
+@pytest.mark.usefixtures("large")
+def test_near_the_limit_only_what_can_be_closed_in_time_is_opened() -> None:
+    bound = bound_to(THINK)
+    tables = bound.tables
+    state = tables.start
+    for byte in b"<think":
+        state = tables.next(state, byte)
+    # "</", "think", ">"
+    assert ord(">") not in tables.forbidden(state, 3)
+    assert ord(">") in tables.forbidden(state, 2)
+    write(bound, b"<think></think>", left=12)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("limit", [3, 30, ways.STATES])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_is_that_of_the_definition(seed: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bruteforce, "STATES", limit)
+    monkeypatch.setattr(ways, "STATES", limit)
+    rng = random.Random(100 * limit + seed)
+    for _ in range(12):
+        bound = random_policies.bound(rng, small=rng.random() < 0.7)
+        tables, vocabulary = bound.tables, bound.vocabulary
+        state, known = tables.start, {}
+        for _ in range(5):
+            states = tables.components(state)
+            for left in (None, rng.choice([0, 1, 2, 5])):
+                tokens = bruteforce.HORIZON if left is None else left
+                expected = bruteforce.forbidden(tables.constraints, states, vocabulary, tokens, known)
+                assert np.flatnonzero(expected).tolist() == tables.forbidden(state, left).tolist()
+            allowed = set(range(vocabulary.width)) - set(tables.forbidden(state).tolist())
+            allowed -= set(vocabulary.eos_ids)
+            if not allowed:
+                break
+            state = tables.next(state, rng.choice(sorted(allowed)))
+
+
+@pytest.mark.usefixtures("large")
+def test_masks_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "STATES", 20)
+    rules = (THINK, FENCE, PAREN, LETTER, RegexRule(id="tags", regex=r"</\w+>[a-m]{2}"))
+    texts = [b"(<think>", b"```(a", b"-----BEGIN LETTER-----", b"<think>```", b"((<think></think>"]
+    rng = random.Random(0)
+    seen: dict[bytes, list[int]] = {}
+    for _ in range(3):
+        bound = bound_to(*rules)
+        rng.shuffle(texts)
+        for text in texts:
+            state = bound.tables.start
+            for length, byte in enumerate(text, start=1):
+                state = bound.tables.next(state, byte)
+                if state < 0:
+                    break
+                mask = bound.tables.forbidden(state).tolist()
+                assert seen.setdefault(text[:length], mask) == mask
+    assert len(seen) > 20
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_not_decided_is_masked_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "STATES", 5)
+    bound = bound_to(THINK)
+    state = bound.tables.start
+    for byte in b"<think":
+        state = bound.tables.next(state, byte)
+    assert ord(">") in bound.tables.forbidden(state)
+    assert bound.tables.undecided(state)
+    assert bound.stats["undecided_masks"] == 1
