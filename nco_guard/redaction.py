@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
+from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.search import find_spans
 from nco_guard.automata.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
@@ -386,6 +387,11 @@ class Replacer:
         return max(self._base, self._hidden)
 
 
+# By machine, state and class: the state after it, whether the text may end there, whether a match completes. Shared by
+# all streams, under the lock of the rule.
+_steps: WeakKeyDictionary[CharMachine, dict[tuple[int, int], tuple[int, bool, bool]]] = WeakKeyDictionary()
+
+
 class SafeEnds:
     """Cuts text back to where it may end, piece by piece: for text that somebody may stop at any moment.
 
@@ -428,13 +434,17 @@ class SafeEnds:
 
     def _step(self, rule: CompiledRule, state: int, text: str, fit: list[bool], final: bool) -> int:
         machine = rule.stepper
-        step, may_end = machine.step, machine.may_end
+        known = _steps.setdefault(machine, {})
         for place, cls in enumerate(machine.classes.of_text(text)):
-            state = step(state, cls)
-            if state < 0:
+            found = known.get((state, cls))
+            if found is None:
+                reached = machine.step(state, cls)
+                after = ~reached if reached < 0 else reached
+                found = known[state, cls] = after, machine.may_end(after), reached < 0
+            state, may_end, completes = found
+            if completes:
                 self._refuse(rule)
-                state = ~state
-            if not may_end(state):
+            if not may_end:
                 fit[place] = False
         if final and not machine.may_end(state):
             self._refuse(rule)

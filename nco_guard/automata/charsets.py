@@ -267,8 +267,8 @@ class CharClasses:
         """The class of each character of a text. Cost: a table look-up per character for ASCII, else as `of`."""
         if self.count <= 256 and text.isascii():
             if self._ascii is None:
-                self._ascii = bytes(self.of(np.arange(128, dtype=np.uint32)).tolist())
-            return text.encode("ascii").translate(self._ascii.ljust(256, b"\0"))
+                self._ascii = bytes(self.of(np.arange(128, dtype=np.uint32)).tolist()).ljust(256, b"\0")
+            return text.encode("ascii").translate(self._ascii)
         found: list[int] = self.of(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")).tolist()
         return found
 

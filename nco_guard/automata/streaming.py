@@ -10,6 +10,7 @@ the characters since its start are read again. Memory: the characters from `safe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.folded import FoldedMachine
@@ -66,6 +67,23 @@ class SpanStream:
         return self._scanner.matched
 
 
+class _Found:
+    """What is known of a machine, for all streams that use it; as they do, under the lock of its rule.
+
+    begun: what becomes of a match that begins before a character: by state and class, (key while under way, whether it
+    is complete at once). quiet: the state after a character that no match begins with, -1 for others.
+    """
+
+    __slots__ = ("begun", "quiet")
+
+    def __init__(self) -> None:
+        self.begun: dict[tuple[int, int], tuple[tuple[int, bool] | None, bool]] = {}
+        self.quiet: dict[tuple[int, int], int] = {}
+
+
+_found: WeakKeyDictionary[AlternatingMachine | FsmMachine, _Found] = WeakKeyDictionary()
+
+
 class _Search:
     """The search in classes of characters; positions count from the first one."""
 
@@ -81,9 +99,10 @@ class _Search:
         # the same key complete exactly when it does, and lie within its match.
         self._live: dict[tuple[int, bool], int] = {}
         self._complete: list[int] = []
-        # What becomes of a match that begins before a character: by state and class, (key while under way, whether it
-        # is complete at once).
-        self._begun: dict[tuple[int, int], tuple[tuple[int, bool] | None, bool]] = {}
+        found = _found.get(machine)
+        if found is None:
+            found = _found[machine] = _Found()
+        self._begun, self._quiet = found.begun, found.quiet
 
     @property
     def safe(self) -> int:
@@ -97,6 +116,8 @@ class _Search:
 
     def feed(self, classes: Sequence[int]) -> list[Span]:
         machine = self._machine
+        if self._cursor == self._base and not self._live and not self._complete:
+            classes = classes[self._skip(classes) :]
         for cls in classes:
             reached = machine.step(self._states[-1], cls, seed=False)
             self._states.append(~reached if reached < 0 else reached)
@@ -112,6 +133,30 @@ class _Search:
         del self._classes[:done], self._states[:done]
         self._base += done
         return spans
+
+    def _skip(self, classes: Sequence[int]) -> int:
+        """How many characters, the first ones, no match begins with; for when nothing is held."""
+        quiet, state = self._quiet, self._states[0]
+        count = 0
+        for cls in classes:
+            following = quiet.get((state, cls))
+            if following is None:
+                following = quiet[state, cls] = self._passed(state, cls)
+            if following < 0:
+                break
+            state = following
+            count += 1
+        self._states[0] = state
+        self._base += count
+        self._cursor = self._base
+        return count
+
+    def _passed(self, state: int, cls: int) -> int:
+        """The state after a character that no match begins with; -1 if one does."""
+        if self._begin(state, cls) != (None, False):
+            return -1
+        reached = self._machine.step(state, cls, seed=False)
+        return ~reached if reached < 0 else reached
 
     def _read(self, index: int) -> None:
         """All places under way go on by one character, and one more begins before it."""
