@@ -85,18 +85,25 @@ def kind_of_block(block: Any) -> str:
     return next((part for part in ("reason", "think", "summary") if part in str(kind).lower()), "")
 
 
-def is_piecemeal(name: Any) -> bool:
+def is_piecemeal(name: Any, value: Any) -> bool:
     """Whether what stands under a name repeats a text token by token; spelled in any of the usual ways."""
     if not isinstance(name, str):
         return False
     plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_").replace("-", "_")
-    return plain in PIECEMEAL or plain.endswith(("logprobs", "log_probs"))
+    if plain in PIECEMEAL or any(part in plain for part in ("logprob", "log_prob", "likelihood")):
+        return True
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    # A list of tokens, by its name or by what is in it; a number of tokens is none.
+    return plain in ("tokens", "token_texts", "output_tokens", "token_strings") or all(
+        isinstance(part, Mapping) and "token" in part for part in value
+    )
 
 
 def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
     """How the value under a key is read, where the dictionary itself is read as `role`."""
     if role is Role.METADATA:
-        if is_piecemeal(key):
+        if is_piecemeal(key, holder[key]):
             return Role.DROP
         if _is_count(key, holder[key]):
             return Role.KEEP
@@ -104,22 +111,22 @@ def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
     if _is_encoded(kind, key, holder[key]):
         return Role.MEDIA
     if isinstance(kind, str):
-        inner = _role_in_block(kind, key)
+        inner = _role_in_block(kind, key, holder[key])
         if inner is not None:
             return inner
     elif isinstance(holder.get("name"), str) and "arguments" in holder and key in ("name", "arguments"):
         return Role.NAME if key == "name" else Role.JSON
-    return role if role in (Role.METADATA, Role.JSON) else Role.VALUE
+    return role if role is Role.METADATA else Role.VALUE
 
 
-def _role_in_block(kind: str, key: Any) -> Role | None:
+def _role_in_block(kind: str, key: Any, value: Any) -> Role | None:
     if not isinstance(key, str):
         return None
     if key == "type":
         return None
     if key == "id" or key.endswith(("_id", "Id")):
         return Role.IDENTIFIER
-    if is_piecemeal(key):
+    if is_piecemeal(key, value):
         return Role.DROP
     if any(call in kind for call in _CALLS) and "result" not in kind and "output" not in kind:
         if key == "name" and not kind.startswith("invalid"):

@@ -174,7 +174,7 @@ def _refilled(value: Any, pairs: dict[Any, Any]) -> Any:
 
 def _items(value: Any, role: Role) -> Shape:
     kind = type(value)
-    inner = role if role in (Role.METADATA, Role.BLOCKS, Role.JSON) else Role.VALUE
+    inner = role if role in (Role.METADATA, Role.BLOCKS) else Role.VALUE
     parts = [Part(index, part, inner) for index, part in enumerate(value)]
 
     def rebuild(new: list[Any]) -> Any:

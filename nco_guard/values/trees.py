@@ -148,26 +148,25 @@ def _is_plain(node: Node) -> bool:
 
 
 def _groups(root: Node, nodes: list[Node]) -> Iterator[Group]:
-    inside: set[int] = set()
+    inside: set[int] = set()  # what is in a list of blocks already
     for node in reversed(nodes):
-        within = id(node) in inside
-        if not within and not _is_block_list(node):
-            continue
-        inside.update(id(child) for child in node.below)
-        if within:
+        if id(node) in inside or not _is_block_list(node):
             continue
         found: dict[tuple[Any, ...], list[Node]] = {}
         for child in node.below:
             kind = kind_of_block(child.value)
-            for path, leaf in _leaves(child):
-                place = leaf.value if leaf.role is Role.JSON else None
-                index = child.value.get("index") if place is not None and is_block(child.value) else None
-                try:
-                    hash(index)
-                except TypeError:
-                    index = None
-                found.setdefault((kind, path or ("text",), index), []).append(leaf)
+            for path, leaf in _leaves(child, inside):
+                call = _call_of(child, path) if leaf.role is Role.JSON else None
+                found.setdefault((kind, path or ("text",), call), []).append(leaf)
         yield from (Group(leaves, node.role) for leaves in found.values() if len(leaves) > 1)
+
+
+def _call_of(block: Node, path: tuple[str, ...]) -> str:
+    """The call that arguments belong to: those of one may come in pieces, those of several are not read together."""
+    index = block.value.get("index") if is_block(block.value) else None
+    if index is not None or path[-1:] == ("partial_json",):
+        return f"index {index!r}"
+    return f"block {id(block)}"
 
 
 def _is_block_list(node: Node) -> bool:
@@ -182,8 +181,11 @@ def _is_block_list(node: Node) -> bool:
     )
 
 
-def _leaves(block: Node) -> Iterator[tuple[tuple[str, ...], Node]]:
-    """The texts in a block that are read together with those of others, each with the names on the way to it."""
+def _leaves(block: Node, inside: set[int]) -> Iterator[tuple[tuple[str, ...], Node]]:
+    """The texts in a block that are read together with those of others, each with the names on the way to it.
+
+    The containers that were looked through for them are added to `inside`.
+    """
     stack: list[tuple[tuple[str, ...], Node]] = [((), block)]
     while stack:
         path, node = stack.pop()
@@ -193,6 +195,7 @@ def _leaves(block: Node) -> Iterator[tuple[tuple[str, ...], Node]]:
             continue
         if node.role in (Role.JSON, Role.DROP, Role.KEEP, Role.MEDIA) or not isinstance(node.shape, Branch):
             continue
+        inside.add(id(node))
         for child in reversed(node.below):
             named = isinstance(child.name, str) and node.shape.style in ("dict", "fields")
             if not child.is_key and len(path) < 8:
@@ -203,7 +206,7 @@ def piecemeal(node: Node) -> Iterator[tuple[Node, str]]:
     """Entries of a dictionary that repeat a text token by token, and what they say together."""
     if isinstance(node.shape, Branch) and node.shape.style == "dict":
         for child in node.below:
-            if not child.is_key and is_piecemeal(child.name) and child.role is not Role.DROP:
+            if not child.is_key and is_piecemeal(child.name, child.value) and child.role is not Role.DROP:
                 yield child, "".join(_strings(child))
 
 

@@ -345,6 +345,36 @@ def test_a_text_in_pieces_under_another_name() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"token_logprobs": [-1.0], "tokens": ["can", "ary"]},
+        {"token_likelihoods": [{"token": "can"}, {"token": "ary"}]},
+        {"details": {"tokens": [{"text": "can"}, {"text": "ary"}], "prefill": [{"text": "x"}]}},
+        {"logprobsResult": {"chosenCandidates": [{"token": "can"}]}},
+        {"pieces": [{"token": "can"}, {"token": "ary"}]},
+        {"completion_probabilities": [{"content": "can"}]},
+    ],
+)
+def test_log_probabilities_under_the_names_of_providers(given: dict[str, Any]) -> None:
+    assert "can" not in repr(cleaner().metadata({"a": [{"tokens": 3, **given}]})["a"][0].values())
+    assert cleaner().metadata({"total_tokens": 3, "tokens": 7}) == {"total_tokens": 3, "tokens": 7}
+
+
+def test_blocks_within_arguments_are_read_together() -> None:
+    blocks = [{"type": "text", "text": "can"}, {"type": "text", "text": "ary"}]
+    call = {"type": "tool_call", "name": "f", "args": {"content": blocks}, "id": "1"}
+    for value in (call, [call], [call, call], {"x": {"content": blocks}}):
+        assert cleaner().rules(value)
+        assert "canary" not in "".join(texts_of(cleaner().value(value)))
+        assert not cleaner().rules(cleaner().value(value))
+    text = json.dumps({"content": blocks})
+    assert json.loads(cleaner().json_text(text))["content"][0]["text"] == OUT
+    # Arguments of several calls are not one text.
+    calls = [{"type": "tool_call", "name": "f", "args": {"text": part}, "id": "1"} for part in ("can", "ary")]
+    assert cleaner().value(calls) is calls
+
+
 def test_values_that_hold_themselves_and_deep_ones() -> None:
     clean: list[Any] = [1]
     clean.append(clean)
