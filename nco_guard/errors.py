@@ -13,6 +13,7 @@ from contextlib import contextmanager
 __all__ = [
     "ArgumentError",
     "AuditError",
+    "CacheError",
     "DeadEndError",
     "ForbiddenTokenError",
     "ForcedTokenWarning",
@@ -222,6 +223,10 @@ class InputError(NCOGuardError, ValueError):
 
 def _input_error(file: str, problem: str, line: int | None) -> InputError:
     return InputError(file, problem, line=line)
+
+
+class CacheError(NCOGuardError, ValueError):
+    """The folder of a cache cannot be trusted: it is somebody else's, or open to others. The message says the mend."""
 
 
 class AuditError(NCOGuardError, RuntimeError):

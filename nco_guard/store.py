@@ -6,8 +6,9 @@ entries are never out of date: what changes gets another key.
 
 A store is an aid only. A file that is damaged, truncated, foreign or of another version counts as missing and is
 removed; a folder that cannot be written or a full disk means that nothing is kept. None of this is ever an error.
-Nothing is unpickled. What a store returns is believed, though: whoever may write to the folder could change masks, so
-it is created for its owner alone. Give it the trust that you give to the folder from which the library is imported.
+Nothing is unpickled. What a store returns is believed, though: whoever may write to the folder could change masks. And
+it holds what policies forbid, strings as they are: whoever may read it can learn them. So the folder is made for its
+owner alone, and one that is not this user's, or that others may open or replace, is refused (`CacheError`, POSIX only).
 
 Cost: a load reads its file once and checks its SHA-256, about 1 ms a megabyte; a save writes it once, beside, and
 renames it, so that processes may share a store.
@@ -33,6 +34,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.errors import CacheError
+from nco_guard.folders import objection, readable_by_us_alone
+
 __all__ = ["ENVIRONMENT_VARIABLE", "Arrays", "Store", "default_folder", "digest", "made_by"]
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -45,6 +49,7 @@ _ALIGNED = 16
 _SUFFIX = ".arrays"
 _DTYPES = frozenset({"|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _DEFAULT_LIMIT = 1 << 30
+_NO_LINKS_OR_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died
 # The rooms whose code decides what entries hold.
 _ROOMS = ("automata", "tokens", "masking", "compiler.py", "store.py")
@@ -90,13 +95,17 @@ def default_folder() -> Path:
 class Store:
     """A folder of arrays under (kind, key). Safe to share between threads and processes.
 
-    `limit`: bytes that it may take; beyond, what was not used for longest is removed.
+    `limit`: bytes that it may take; beyond, what was not used for longest is removed. Errors: `CacheError` for a folder
+    that is there and is not this user's alone (`nco_guard.folders`); one that becomes so later is not used any more.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, limit: int = _DEFAULT_LIMIT) -> None:
         self.folder = Path(folder)
         self.limit = limit
         self._size: int | None = None  # of all entries when last looked, and what was written since
+        with contextlib.suppress(OSError):  # where nobody can tell, nothing is read or written
+            if (found := objection(self.folder)) is not None:
+                raise CacheError(f"the cache: {found}")
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
@@ -127,10 +136,12 @@ class Store:
         """The arrays kept under a key, read-only, or None."""
         path = self._path(kind, key)
         try:
-            data = path.read_bytes()
+            if objection(self.folder) is not None:
+                return None
+            data = _read(path)
         except OSError:
             return None
-        arrays = _unpacked(data, kind, key)
+        arrays = None if data is None else _unpacked(data, kind, key)
         with contextlib.suppress(OSError):
             if arrays is None:
                 path.unlink()
@@ -148,6 +159,8 @@ class Store:
             return False
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if objection(self.folder) is not None:  # somebody else was quicker to make it
+                return False
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -204,6 +217,16 @@ class Store:
                 count, total = count + 1, total + size
         self._size = None
         return count, total
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of an entry; None for what is no file of this user's, whoever placed it while the folder was open."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | _NO_LINKS_OR_WAITING)
+    if not readable_by_us_alone(os.fstat(handle)):
+        os.close(handle)
+        return None
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
 
 
 # -- files: magic, SHA-256 of the rest, length of the header, header (JSON), arrays ------------------------------------

@@ -124,7 +124,8 @@ def test_a_place_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_the_place_of_an_entry_is_left_alone(store: Store) -> None:
-    store._path("kind", "key").mkdir(parents=True)
+    store.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store._path("kind", "key").mkdir()
     assert store.load("kind", "key") is None
     assert not store.save("kind", "key", ARRAYS)
     assert len(files(store.folder)) == 1
