@@ -277,7 +277,12 @@ class _Round:
             new[::2] = keys
         elif shape.style == "set":
             new = self._told_apart(new, [child.value for child in node.below])
-        node.new = shape.rebuild(new)
+        try:
+            node.new = shape.rebuild(new)
+        except (
+            Exception
+        ):  # what cannot be made anew, such as an object that cannot be copied, may not stay either
+            node.new = placeholder(type(node.value).__name__, self._finder)
 
     def _beside(self, node: Node, child: Node) -> Any:
         """A part of a container that holds itself: what would lead back to the old one is not kept."""

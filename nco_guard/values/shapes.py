@@ -11,6 +11,7 @@ import collections
 import copy
 import dataclasses
 import io
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _CODE = (
     types.MethodWrapperType,
     types.GenericAlias,
 )
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 # They hold nothing that anybody could read.
 _EMPTY = (type(None), type(...), type(NotImplemented), _thread.LockType, _thread.RLock)
 
@@ -82,7 +84,17 @@ Shape = Leaf | Branch | Opaque | None
 
 
 def shape_of(value: Any, role: Role = Role.VALUE) -> Shape:
-    """What a value is made of, one level deep. Cost: that of its parts' list."""
+    """What a value is made of, one level deep. Cost: that of its parts' list.
+
+    An object that fails when it is looked at, such as a mapping that cannot be read any more, is opaque.
+    """
+    try:
+        return _shape_of(value, role)
+    except Exception:
+        return Opaque(type(value).__name__)
+
+
+def _shape_of(value: Any, role: Role) -> Shape:
     kind = type(value)
     if kind in _EMPTY or role in (Role.KEEP, Role.MEDIA):
         return None
@@ -133,7 +145,12 @@ def _bytes_file(value: io.BytesIO, role: Role) -> Shape:
 
 
 def _code(value: Any, role: Role) -> Shape:
-    return Leaf((repr(value),))
+    return Leaf((_without_addresses(repr(value)),))
+
+
+def _without_addresses(text: str) -> str:
+    """What an object prints as, without where it is in memory: those digits are nobody's number."""
+    return _ADDRESS.sub("", text)
 
 
 # -- containers ------------------------------------------------------------------------------------------------
@@ -281,18 +298,33 @@ def _copied(value: Any, changed: Mapping[str, Any]) -> Any:
 def _record(value: Any, role: Role) -> Shape:
     shape = _object(value, None)
     assert isinstance(shape, Branch)
-    return dataclasses.replace(shape, extra=_shown(value))
+    return dataclasses.replace(shape, extra=_shown(value)) if _tells_more(type(value)) else shape
+
+
+def _tells_more(kind: type) -> bool:
+    """Whether objects of a class may print as more than their attributes."""
+    if issubclass(kind, BaseModel):
+        own = (kind.__repr__, kind.__str__, kind.__repr_args__)
+        common = (BaseModel.__repr__, BaseModel.__str__, BaseModel.__repr_args__)
+        return own != common or bool(kind.model_computed_fields)
+    made = dataclasses.is_dataclass(kind) and hasattr(kind.__repr__, "__wrapped__")
+    return not (made and not _defines(kind, "__str__"))
 
 
 def _shown(value: Any) -> tuple[str, ...]:
-    """What an object of another class prints as, where that is its own doing."""
+    """What an object prints as, where that is its own class's doing."""
     found: list[str] = []
-    for show in (str, repr):
-        try:
-            found.append(show(value))
-        except Exception:
-            continue
+    for name, show in (("__str__", str), ("__repr__", repr)):
+        if _defines(type(value), name) or _defines(type(value), "__repr__"):
+            try:
+                found.append(_without_addresses(show(value)))
+            except Exception:
+                continue
     return tuple(dict.fromkeys(found))
+
+
+def _defines(kind: type, name: str) -> bool:
+    return any(name in base.__dict__ for base in kind.__mro__[:-1])
 
 
 def _other(value: Any) -> Shape:
@@ -302,7 +334,7 @@ def _other(value: Any) -> Shape:
         return None
     if _cannot_be_read(value):
         return Opaque(kind.__name__)
-    speaks = any(name in base.__dict__ for base in kind.__mro__[:-1] for name in ("__str__", "__repr__"))
+    speaks = _defines(kind, "__str__") or _defines(kind, "__repr__")
     if speaks or hasattr(value, "__dict__") or any(_slots_of(base) for base in kind.__mro__):
         return _record(value, Role.VALUE)
     return Opaque(kind.__name__)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.errors import PolicyError, RedactionError, UnsupportedError, ViolationError
@@ -399,6 +399,63 @@ def test_what_cannot_be_looked_into() -> None:
     assert cleaner().value([iter([1])]) == ["[list_iterator withheld]"]
     with pytest.raises(UnsupportedError, match="list_iterator"):
         cleaner(action="raise").value([iter([1])])
+
+
+def test_objects_that_resist() -> None:
+    class Broken(dict):  # type: ignore[type-arg]
+        def items(self) -> Any:
+            raise OSError("canary")
+
+    class Single:
+        def __init__(self) -> None:
+            self.text = "canary"
+
+        def __copy__(self) -> Any:
+            raise TypeError("there is only one")
+
+    class Silent:
+        def __init__(self) -> None:
+            self.fine = 1
+
+        def __repr__(self) -> str:
+            raise ValueError("canary")
+
+    assert cleaner().value([Broken(a="canary"), Single()]) == ["[Broken withheld]", "[Single withheld]"]
+    silent = Silent()
+    assert cleaner().value(silent) is silent
+
+
+def test_what_objects_print_beside_their_attributes() -> None:
+    class Address(BaseModel):
+        name: str
+        host: str
+
+        @computed_field  # type: ignore[prop-decorator]
+        @property
+        def whole(self) -> str:
+            return f"{self.name}@{self.host}"
+
+    @dataclasses.dataclass
+    class Person:
+        first: str
+        last: str
+
+        def __str__(self) -> str:
+            return self.first + self.last
+
+    for value in (Address(name="john", host="doe.com"), Person("can", "ary")):
+        assert cleaner().rules(value)
+        assert cleaner().value(value) == OUT
+    linked: Any = None
+    for _ in range(3_000):
+        linked = Data("fine", linked)
+    assert cleaner().value(linked) is linked
+
+
+def test_addresses_in_memory_are_nobodys_number() -> None:
+    digits = Cleaner(Policy(name="hex", rules=(RegexRule(id="hex", regex="0x[0-9a-f]{6}"),)))
+    for value in (lambda: 1, Plain("x"), [object(), print, Plain]):
+        assert digits.value(value) is value
 
 
 def test_registered_types() -> None:
