@@ -21,6 +21,8 @@ __all__ = ["PROOF_STATES", "Blocked", "Machine"]
 Machine = AlternatingMachine | FoldedMachine | FsmMachine
 
 PROOF_STATES = 3_000  # pairs of states that a proof may visit
+_PROOF_PAIRS = 2_000_000  # of threads that a machine may compare: of `a{8000}` a state has thousands
+_LONGEST = 100_000  # characters of an example that is spelled out
 _LIST = 100  # strings of which a pattern is made for a proof; of more, only those that matter
 
 
@@ -42,8 +44,19 @@ class Blocked:
 
     @cached_property
     def machine(self) -> Machine:
-        """A machine for what is blocked. Large for long lists of strings."""
-        return self.compiled.machine(every_end=False, stop=True)
+        """A machine for what is blocked. Large for long lists of strings.
+
+        It raises `StateLimitError` where it has compared too many threads, see `fresh_machine`.
+        """
+        return self.fresh_machine()
+
+    def fresh_machine(self) -> Machine:
+        """Another one, which has found nothing yet. What it may do is bounded by a count, never by a clock."""
+        machine = self.compiled.machine(every_end=False, stop=True)
+        inner = machine.inner if isinstance(machine, FoldedMachine) else machine
+        if isinstance(inner, AlternatingMachine):
+            inner.work_limit = _PROOF_PAIRS
+        return machine
 
     @cached_property
     def _searcher(self) -> SubstringSearcher | None:
@@ -73,7 +86,7 @@ class Blocked:
             # Too much to go through in order, but what the pattern spells out may do.
             node = self.compiled.stop_node or self.compiled.node
             for text in _candidates(_spelled(node) if node is not None else "", self.rule):
-                if self(text):
+                if _matches_from_its_start(self.fresh_machine(), text):
                     return text
             raise
 
@@ -132,6 +145,21 @@ class Blocked:
         return None if narrowed is not other and other(text) else False
 
 
+def _matches_from_its_start(machine: Machine, text: str) -> bool:
+    """Whether some match begins where the text does: only that one is followed, so it costs little however long it is.
+
+    Of a folded pattern all matches are followed.
+    """
+    if isinstance(machine, FoldedMachine):
+        return matches(machine, text)
+    state = machine.start
+    for cls in machine.classes.of_text(text):
+        state = machine.step(state, cls, seed=False)
+        if state < 0:
+            return True
+    return not machine.may_end(state)
+
+
 def _candidates(spelled: str, rule: Rule) -> Iterator[str]:
     yield from (spelled, f" {spelled} ", f" {spelled}", f"{spelled} ")
     if isinstance(rule, RegexRule) and rule.checksum != "none":
@@ -151,5 +179,6 @@ def _spelled(node: syntax.Node) -> str:
     if isinstance(node, syntax.Alternation):
         return _spelled(node.options[0]) if node.options else ""
     if isinstance(node, syntax.Repeat):
-        return _spelled(node.body) * node.low
+        text = _spelled(node.body)
+        return text * min(node.low, _LONGEST // max(1, len(text)))
     return ""

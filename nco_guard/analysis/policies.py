@@ -6,7 +6,7 @@ Nothing is said that was not proved, or measured. A proof that meets its bound s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from nco_guard.analysis.blocking import Blocked
@@ -34,24 +34,37 @@ class Bound(Protocol):
         """The current tables."""
 
 
-def review(policy: Policy | CompiledPolicy) -> tuple[Remark, ...]:
+def review(
+    policy: Policy | CompiledPolicy, *, progress: Callable[[str], None] | None = None
+) -> tuple[Remark, ...]:
     """What there is to say about a policy, without a tokenizer: warnings first as rules come, then notes.
 
     Exact where it says something: "redundant", "unsatisfiable" and "leaves no text" are proved. Proofs visit some
     thousand states each and say where that did not do (`not-decided`). Cost: some milliseconds a rule, more where
-    rules are alike; seconds for hundreds. Errors: those of compiling.
+    rules are alike; seconds for hundreds, or for a rule that counts far (`a{8000}`). `progress` is told, in a few
+    words, what comes next. Errors: those of compiling.
     """
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
     # Rules of their own: machines are not safe to share, and a review should leave nothing in a guard.
     rules = [Blocked(CompiledRule(rule.rule)) for rule in compiled.rules]
-    remarks = [*_modes(compiled.policy), *_odd(compiled.policy), *unsatisfiable(rules)]
+    tell = progress or (lambda _: None)
+
+    def told(what: str) -> Iterator[Blocked]:
+        for number, rule in enumerate(rules, 1):
+            tell(f"{what} (rule {number} of {len(rules)})")
+            yield rule
+
+    remarks = [*_modes(compiled.policy), *_odd(compiled.policy)]
+    remarks += unsatisfiable(told("looking for a text that matches"))
     # A rule without a match is within any other, and that is not what is wrong with it.
     empty = {remark.rule_ids[0] for remark in remarks if remark.code == "unsatisfiable-rule"}
     undecided = {remark.rule_ids[0] for remark in remarks if remark.code == "not-decided"}
+    tell("comparing rules with each other")
     remarks += redundant([rule for rule in rules if rule.id not in empty | undecided])
+    tell("looking for texts that are left")
     remarks += leaves_no_text(rules)
     remarks += _fallback(compiled)
-    remarks += expensive(rules)
+    remarks += expensive(told("looking for how many states it comes to"))
     return tuple(sorted(remarks, key=lambda remark: remark.level == "note"))
 
 

@@ -7,7 +7,7 @@ length, is emptiness or finiteness of what all of them together allow; one long 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _GROWING = 0.25  # new states a step, in the second half of that walk
 _SOARING = 0.75  # the same, where a glance is enough
 
 
-def unsatisfiable(rules: Sequence[Blocked]) -> Iterator[Remark]:
+def unsatisfiable(rules: Iterable[Blocked]) -> Iterator[Remark]:
     """Remarks about rules that no text can match."""
     for rule in rules:
         try:
@@ -151,16 +151,14 @@ def _longest_path(edges: Sequence[set[int]], ends: Sequence[bool]) -> int | None
     return length.get(0) if len(length) == len(alive) else None
 
 
-def expensive(rules: Sequence[Blocked]) -> Iterator[Remark]:
+def expensive(rules: Iterable[Blocked]) -> Iterator[Remark]:
     """Remarks about rules whose automata go on growing in a walk that looks for new states."""
     for rule in rules:
         if rule.as_written is not None or rule.large:
             continue  # lists have as many states as characters
-        steps = _GLANCE
-        growth, found = _growth(rule, steps)
+        growth, found, steps = _growth(rule, _GLANCE)
         if _GROWING < growth < _SOARING:
-            steps = _STEPS
-            growth, found = _growth(rule, steps)
+            growth, found, steps = _growth(rule, _STEPS)
         if growth > _GROWING:
             yield Remark(
                 "expensive-rule",
@@ -170,24 +168,26 @@ def expensive(rules: Sequence[Blocked]) -> Iterator[Remark]:
             )
 
 
-def _growth(rule: Blocked, steps: int) -> tuple[float, int]:
-    """New states a step in the second half of a walk, and how many there are in the end."""
+def _growth(rule: Blocked, steps: int) -> tuple[float, int, int]:
+    """New states a step in the second half of a walk, how many there are in the end, and after how many steps."""
+    machine = rule.fresh_machine()
+    seen = [machine.start]
     try:
-        half, found = _walk(rule, steps)
+        half = _walk(machine, seen, steps)
     except StateLimitError:
-        return 1.0, steps
-    return 2 * (found - half) / steps, found
+        return 1.0, len(seen), len(seen)
+    return 2 * (len(seen) - half) / steps, len(seen), steps
 
 
-def _walk(rule: Blocked, steps: int) -> tuple[int, int]:
-    """Distinct states after half of the walk and after all of it."""
-    machine, rng = rule.compiled.machine(every_end=False, stop=True), random.Random(0)
+def _walk(machine: Machine, found: list[int], steps: int) -> int:
+    """Collect distinct states in `found`; how many there are after half of the walk."""
+    rng = random.Random(0)
     state, seen, half, fresh = machine.start, {machine.start}, 0, 0
     for step in range(steps):
         if step == steps // 2:
             half = len(seen)
         if step - fresh > _WITHOUT_NEW:
-            return len(seen), len(seen)
+            return len(seen)
         following: int | None = None
         for _ in range(_TRIES):
             reached = machine.step(state, rng.randrange(machine.classes.count))
@@ -198,5 +198,6 @@ def _walk(rule: Blocked, steps: int) -> tuple[int, int]:
         state = machine.start if following is None else following
         if state not in seen:
             seen.add(state)
+            found.append(state)
             fresh = step
-    return half, len(seen)
+    return half

@@ -116,6 +116,8 @@ class ThreadSets:
         self.node = node
         self.every_end = every_end
         self.thread_limit = thread_limit
+        self.work_limit: int | None = None
+        self._work = 0
         self.rule_id = rule_id
         self._thread_count = 0
         self._collect(node)
@@ -296,6 +298,12 @@ class ThreadSets:
                 raise StateLimitError(
                     f"the automaton of this pattern passed its limit of {self.thread_limit:,} threads; make counted "
                     "repeats shorter or split the rule",
+                    rule_id=self.rule_id,
+                )
+            self._work += len(key) ** 2
+            if self.work_limit is not None and self._work > self.work_limit:
+                raise StateLimitError(
+                    f"comparing the threads of this pattern passed its limit of {self.work_limit:,} pairs",
                     rule_id=self.rule_id,
                 )
             found = self._set_ids[key] = len(self._sets)

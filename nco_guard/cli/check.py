@@ -59,7 +59,9 @@ def run_check(policy: str, settings: CheckSettings, *, as_json: bool) -> int:
         "digest": loaded.digest,
         "rules": [_rule(rule) for rule in loaded.rules],
     }
-    remarks = list(review(guard.compiled))
+    # Shown on a terminal only.
+    with console(stderr=True).status("reading the policy", spinner="line") as status:
+        remarks = list(review(guard.compiled, progress=status.update))
     tokens: TokenBlocking | None = None
     if settings.tokenizer is not None:
         bound, encode, seconds = _bind(guard, settings.tokenizer)

@@ -319,3 +319,13 @@ def test_rules_with_check_digits_are_known_to_be_satisfiable() -> None:
     assert [(remark.code, remark.rule_ids) for remark in review(policy)] == [
         ("expensive-rule", ("pii.payment_card",))
     ]
+
+
+@pytest.mark.parametrize("regex", ["a{8000}", "a{65535}"])
+def test_rules_that_count_very_far_are_reviewed_within_a_bound(regex: str) -> None:
+    """Bounded by what is compared, never by a clock: a state of such a rule has thousands of threads."""
+    told: list[str] = []
+    remarks = review(Policy(name="p", rules=(RegexRule(id="r", regex=regex),)), progress=told.append)
+    assert "expensive-rule" in [remark.code for remark in remarks]
+    assert "unsatisfiable-rule" not in [remark.code for remark in remarks]
+    assert any("rule 1 of 1" in what for what in told)
