@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
-from langchain_core.runnables import RunnableGenerator
+from langchain_core.runnables import RunnableConfig, RunnableGenerator
 
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._guards import GuardSource, as_guard
@@ -45,10 +45,28 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
         if action not in ("raise", "redact", "verify"):
             raise ValueError(f"action {action!r}: one of 'raise', 'redact', 'verify'")
         self.guard: Guard = as_guard(guard)
-        self.action = action
+        self.action: Action = action
         self._replacement = replacement
         self.guard.stream_verifier(replacement=replacement)
         super().__init__(self._pass, self._apass, name=f"{action}_{self.guard.policy.name}")
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """See `Runnable`. What nothing was found in is the same object."""
+        return self._call_with_config(self._whole, input, config, **kwargs)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """See `Runnable`."""
+
+        async def whole(value: Any) -> Any:
+            return self._whole(value)
+
+        return await self._acall_with_config(whole, input, config, **kwargs)
+
+    def _whole(self, value: Any) -> Any:
+        if self.action != "verify":
+            return Cleaner(self.guard, self.action, replacement=self._replacement).value(value)
+        flow = _Flow(self)
+        return [*flow.feed(value), *flow.finish()][-1]
 
     def _pass(self, values: Iterator[Any]) -> Iterator[Any]:
         flow = _Flow(self)
