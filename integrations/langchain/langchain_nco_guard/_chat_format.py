@@ -6,10 +6,7 @@ Tool calls are read in the form that Hermes, Qwen and the model that ships with 
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.messages import (
@@ -18,14 +15,16 @@ from langchain_core.messages import (
     HumanMessage,
     InvalidToolCall,
     SystemMessage,
-    ToolCall,
     ToolMessage,
 )
+from langchain_core.messages import ToolCall as LangChainToolCall
 
-from langchain_nco_guard._text import longest_overlap
+from nco_guard import Guard
 from nco_guard.errors import UnsupportedError
+from nco_guard.values import ReplyReader
+from nco_guard.values.replies import Event, Text, ToolCall
 
-__all__ = ["TOOL_CALL_END", "TOOL_CALL_START", "ParsedText", "ToolCallFilter", "parse", "template_messages"]
+__all__ = ["TOOL_CALL_END", "TOOL_CALL_START", "Reply", "template_messages"]
 
 TOOL_CALL_START = "<tool_call>"
 TOOL_CALL_END = "</tool_call>"
@@ -88,80 +87,75 @@ def _text_of(message: BaseMessage) -> str:
     return "".join(texts)
 
 
-@dataclass(frozen=True)
-class ParsedText:
-    """What a model wrote, taken apart: the text outside of tool calls, and the calls."""
+class Reply:
+    """What a model writes, as messages have it: pieces of text, and calls, as they become complete.
 
-    content: str
-    tool_calls: tuple[ToolCall, ...]
-    invalid_tool_calls: tuple[InvalidToolCall, ...]
-
-
-def parse(text: str) -> ParsedText:
-    """Take tool calls out of a text. A call that is not valid JSON, or breaks off, is an invalid one."""
-    content: list[str] = []
-    calls: list[ToolCall] = []
-    invalid: list[InvalidToolCall] = []
-    rest = text
-    while TOOL_CALL_START in rest:
-        before, _, rest = rest.partition(TOOL_CALL_START)
-        body, closed, rest = rest.partition(TOOL_CALL_END)
-        content.append(before)
-        call = _read_call(body)
-        if call is None or not closed:
-            problem = (
-                "the call is not finished" if not closed else "the call is not JSON with name and arguments"
-            )
-            invalid.append(
-                InvalidToolCall(type="invalid_tool_call", name=None, args=body, id=_new_id(), error=problem)
-            )
-        else:
-            calls.append(call)
-    return ParsedText("".join((*content, rest)), tuple(calls), tuple(invalid))
-
-
-def _read_call(body: str) -> ToolCall | None:
-    try:
-        read = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(read, dict) or not isinstance(read.get("name"), str):
-        return None
-    arguments = read.get("arguments", read.get("parameters", {}))
-    if not isinstance(arguments, dict):
-        return None
-    return ToolCall(type="tool_call", name=read["name"], args=arguments, id=_new_id())
-
-
-def _new_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-class ToolCallFilter:
-    """Splits streamed text: what may be shown as text at once, and the rest, from the first tool call on.
-
-    Text after a call is kept with it: joined to the text before, it has to be looked at as a whole.
+    The reading is that of `nco_guard.values`; text without stop strings and calls is shown as it was guarded.
     """
 
-    def __init__(self) -> None:
-        self._pending = ""
-        self._rest = ""
-        self._found = False
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        stops: Sequence[str] = (),
+        context: str = "",
+        begun: str = "",
+        calls: bool = False,
+    ) -> None:
+        marks = (TOOL_CALL_START, TOOL_CALL_END) if calls else None
+        needed = calls or any(stops)
+        self._reader = (
+            ReplyReader(guard, context=context, stop=stops, marks=marks, begun=begun) if needed else None
+        )
+        self.content = ""
+        self.tool_calls: list[LangChainToolCall] = []
+        self.invalid_tool_calls: list[InvalidToolCall] = []
 
-    def feed(self, text: str) -> str:
-        """Read on; text that certainly is in no tool call."""
-        if self._found:
-            self._rest += text
-            return ""
-        self._pending += text
-        before, mark, after = self._pending.partition(TOOL_CALL_START)
-        if mark:
-            self._found, self._rest, self._pending = True, mark + after, ""
-            return before
-        keep = len(self._pending) - longest_overlap(self._pending, (TOOL_CALL_START,))
-        ready, self._pending = self._pending[:keep], self._pending[keep:]
-        return ready
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string was met."""
+        return self._reader is not None and self._reader.stopped
 
-    def finish(self) -> tuple[str, str]:
-        """The text that is left, and everything from the first tool call on."""
-        return self._pending, self._rest
+    def feed(self, text: str) -> list[str | LangChainToolCall]:
+        """Read on; what is new."""
+        return self._told([Text(text)] if self._reader is None else self._reader.feed(text))
+
+    def finish(self) -> list[str | LangChainToolCall]:
+        """The text is over."""
+        return [] if self._reader is None else self._told(self._reader.finish())
+
+    def whole(self, text: str) -> Reply:
+        """All of a text."""
+        self.feed(text)
+        self.finish()
+        return self
+
+    def over(self, pieces: Iterable[str]) -> Iterator[str | LangChainToolCall]:
+        """What is new, piece by piece of a whole text."""
+        for piece in pieces:
+            yield from self.feed(piece)
+        yield from self.finish()
+
+    def _told(self, events: Sequence[Event]) -> list[str | LangChainToolCall]:
+        new: list[str | LangChainToolCall] = []
+        for event in events:
+            if isinstance(event, Text):
+                self.content += event.text
+                new += [event.text] if event.text else []
+            elif isinstance(event, ToolCall):
+                call = LangChainToolCall(type="tool_call", name=event.name, args=event.arguments, id=event.id)
+                self.tool_calls.append(call)
+                new.append(call)
+            else:
+                self.invalid_tool_calls.append(
+                    InvalidToolCall(
+                        type="invalid_tool_call", name=None, args=event.text, id=event.id, error=event.problem
+                    )
+                )
+        return new
+
+    def finish_reason(self, outcome: str) -> str:
+        """Why it ended, in the words of hosted models; `outcome` is the engine's."""
+        if self.tool_calls:
+            return "tool_calls"
+        return "stop" if self.stopped or outcome in ("ended", "stopped") else outcome

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from nco_guard import Guard, Policy
-from nco_guard.policy import AutomatonRule
+from nco_guard.errors import PolicyError
+from nco_guard.policy import AutomatonRule, presets
 from nco_guard.policy.models import Rule
 from nco_guard.session import BoundGuard
 
@@ -29,6 +30,11 @@ def as_guard(source: GuardSource) -> Guard:
         return source
     if isinstance(source, Policy):
         return Guard(source)
+    if isinstance(source, str) and source in presets.available():
+        raise PolicyError(
+            f"{source!r} is a preset, and text names the path of a policy file; pass Guard.from_presets({source!r})",
+            field="guard",
+        )
     if isinstance(source, (str, os.PathLike)):
         return Guard.from_file(source)
     raise TypeError(f"a Guard, a Policy or the path of a policy file is needed, got {type(source).__name__}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from langchain_nco_guard._guards import GuardSource, as_guard
 from nco_guard import Report
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.copies import Staying
-from nco_guard.redaction import violated_rules
+from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardAuditHandler"]
 
@@ -53,6 +51,7 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         if chosen is None:
             raise ValueError("sink: pass one, or a guard that has an audit sink")
         self._sink = chosen
+        self._values = Cleaner(self.guard, "report")
         self._runs: dict[UUID, _Run] = {}
         self._lock = threading.Lock()
 
@@ -91,16 +90,19 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         tokens = 0
         generations = [generation for row in response.generations for generation in row]
         for sequence, generation in enumerate(generations):
-            self._verified(run, self.guard.verify(generation.text), sequence)
+            report = self.guard.verify(generation.text)
+            self._verified(run, report, sequence)
             outcome: Any = (generation.generation_info or {}).get("finish_reason")
+            shown: Any = generation
             if isinstance(generation, ChatGeneration):
-                message = generation.message
+                message = shown = generation.message
                 outcome = outcome or message.response_metadata.get("finish_reason")
                 usage = getattr(message, "usage_metadata", None) or {}
                 tokens += int(usage.get("output_tokens", 0))
-                calls = [{"name": c["name"], "args": c["args"]} for c in getattr(message, "tool_calls", [])]
-                if calls:
-                    self._verified_value(run, calls, sequence)
+            found = {one.rule_id for one in report.violations}
+            others = [rule for rule in self._values.rules(shown) if rule not in found]
+            if others or getattr(shown, "tool_calls", None):
+                self._verified_value(run, others, len(repr(shown)), sequence)
             outcomes.append(_label(outcome))
         self._finish(run, outcomes, tokens)
 
@@ -123,17 +125,19 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         """A tool begins: verify its arguments."""
         name = kwargs.get("name") or (serialized or {}).get("name") or "tool"
         run = self._start(run_id, parent_run_id, f"tool:{name}", 1)
-        if inputs is None:
-            self._verified(run, self.guard.verify(input_str), 0)
-        else:
-            self._verified_value(run, json.loads(json.dumps(inputs, default=str)), 0)
+        value = input_str if inputs is None else inputs
+        self._verified_value(run, self._values.rules(value), len(str(value)), 0)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool is done: verify its result."""
         run = self._take(run_id)
         if run is not None:
             text = output.text if isinstance(output, BaseMessage) else str(output)
-            self._verified(run, self.guard.verify(text), 0)
+            report = self.guard.verify(text)
+            self._verified(run, report, 0)
+            found = {one.rule_id for one in report.violations}
+            if others := [rule for rule in self._values.rules(output) if rule not in found]:
+                self._verified_value(run, others, len(repr(output)), 0)
             self._finish(run, ["ended"], 0)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -170,9 +174,8 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
             policy_digest=report.policy_digest,
         )
 
-    def _verified_value(self, run: _Run, value: Any, sequence: int) -> None:
-        rules = violated_rules(self.guard.compiled, value)
-        length = len(json.dumps(value, ensure_ascii=False))
+    def _verified_value(self, run: _Run, rules: Sequence[str], length: int, sequence: int) -> None:
+        # Where in a value is not said: a rule's span is all of it.
         run.recorder.verification(
             ok=not rules,
             length=length,
@@ -203,10 +206,37 @@ def _model_name(kwargs: dict[str, Any]) -> str:
     return str(metadata.get("ls_model_name") or kwargs.get("name") or "model")
 
 
+# What providers and our own models say, in one spelling; anything else could be somebody's text.
+_OUTCOMES = {
+    "stop": (
+        "stop",
+        "STOP",
+        "end_turn",
+        "stop_sequence",
+        "eos",
+        "eos_token",
+        "COMPLETE",
+        "complete",
+        "completed",
+    ),
+    "length": ("length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_length", "incomplete"),
+    "tool_calls": ("tool_calls", "tool_use", "function_call", "TOOL_CALL"),
+    "content_filter": (
+        "content_filter",
+        "refusal",
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+    ),
+    **{name: (name,) for name in ("ended", "stopped", "trimmed", "dead_end", "state_limit", "pause_turn")},
+}
+_LABELS = {said: label for label, words in _OUTCOMES.items() for said in words}
+
+
 def _label(outcome: Any) -> str:
-    """A finish reason as the log takes it; anything else a provider may say is only "ended"."""
-    return (
-        outcome
-        if isinstance(outcome, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", outcome)
-        else "ended"
-    )
+    """A finish reason as the log takes it: one of a fixed set, "other" for what is not known, "ended" for none."""
+    if outcome is None:
+        return "ended"
+    return _LABELS.get(outcome, "other") if isinstance(outcome, str) else "other"

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import torch
 from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
+from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput, ModelProfile
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
@@ -27,9 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
 from langchain_nco_guard._chat_format import (
     TOOL_CALL_END,
     TOOL_CALL_START,
-    ParsedText,
-    ToolCallFilter,
-    parse,
+    Reply,
     template_messages,
 )
 from langchain_nco_guard._errors import TypedErrors
@@ -41,15 +39,13 @@ from langchain_nco_guard._guards import (
     seeing_through_json,
     with_policy,
 )
-from langchain_nco_guard._text import StopFilter, cut_at_stop
+from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf.options import Settings
-from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.redaction import require, violated_rules
+from nco_guard.errors import UnsupportedError
 
 __all__ = ["ChatNCOGuard"]
 
-_WHERE = "model output"
 # LangChain passes these with a call; they are no options of generation.
 _NOT_OPTIONS = (
     "stream",
@@ -73,6 +69,12 @@ class _Call:
     offers_tools: bool
     prompt_tokens: int
     limit: int
+
+    def reply(self) -> Reply:
+        """A reader of what the model writes."""
+        return Reply(
+            self.guard, stops=self.stops, context=self.context, begun=self.prefill, calls=self.offers_tools
+        )
 
 
 class ChatNCOGuard(TypedErrors, BaseChatModel):
@@ -120,6 +122,15 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     # Enforced besides, whatever policy a call has.
     _also: tuple[Guard, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_words(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            refuse_other_words(
+                [name for name in values if name not in cls.model_fields and name != "stop_sequences"]
+            )
+        return values
 
     @field_validator("guard")
     @classmethod
@@ -175,6 +186,32 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     def _enforced(self, policy: GuardSource | None = None) -> Guard:
         """Everything that a call enforces."""
         return reduce(joined, self._also, self.guard if policy is None else with_policy(self.guard, policy))
+
+    def _resolve_model_profile(self) -> ModelProfile:
+        """What the model takes and gives, as far as its configuration says."""
+        config = getattr(self.model, "config", None)
+        text: Any = config.get_text_config() if config is not None else None
+        length = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+        calls = TOOL_CALL_START in str(getattr(self.tokenizer, "chat_template", "") or "")
+        profile = ModelProfile(
+            name=self.model_name,
+            open_weights=True,
+            text_inputs=True,
+            text_outputs=True,
+            image_inputs=False,
+            audio_inputs=False,
+            video_inputs=False,
+            reasoning_output=False,
+            tool_calling=calls,
+            tool_choice=calls,
+            tool_call_streaming=False,
+            structured_output=False,
+            temperature=True,
+        )
+        if isinstance(length, int):
+            profile["max_input_tokens"] = length
+            profile["max_output_tokens"] = min(length, self.max_tokens or length)
+        return profile
 
     # -- what LangChain wants to know --------------------------------------------------------------------------
 
@@ -318,6 +355,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             for name, value in kwargs.items()
             if name not in _NOT_OPTIONS and name != "response_format"
         }
+        refuse_other_words(given)
         guard = self._enforced(given.pop("policy", None))
         tools = given.pop("tools", None)
         choice = given.pop("tool_choice", None)
@@ -384,14 +422,13 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         result = call.guard.generate(self.model, self.tokenizer, call.encoded, **call.options)
         generations = []
         for text, ids, outcome in zip(result.texts, result.token_ids, result.outcomes, strict=True):
-            text, stopped = cut_at_stop(call.guard, text, call.stops, context=call.context)
-            parsed = self._parsed(call, call.prefill + text)
+            reply = call.reply().whole(text)
             message = AIMessage(
-                content=parsed.content,
-                tool_calls=list(parsed.tool_calls),
-                invalid_tool_calls=list(parsed.invalid_tool_calls),
+                content=reply.content,
+                tool_calls=reply.tool_calls,
+                invalid_tool_calls=reply.invalid_tool_calls,
                 usage_metadata=_usage(call.prompt_tokens, len(ids)),
-                response_metadata=self._metadata(kwargs, _finish_reason(parsed, stopped, outcome)),
+                response_metadata=self._metadata(kwargs, reply.finish_reason(outcome)),
             )
             generations.append(ChatGeneration(message=message))
         return ChatResult(generations=generations)
@@ -409,53 +446,21 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             **call.options,
             "stopping_criteria": [*(call.options.get("stopping_criteria") or []), counter],
         }
-        cut = StopFilter(call.guard, call.stops, context=call.context)
-        split = ToolCallFilter()
-        shown = ""
-        if call.offers_tools:
-            split.feed(call.prefill)
-        for piece in call.guard.stream(self.model, self.tokenizer, call.encoded, **options):
-            ready = cut.feed(piece)
-            ready = split.feed(ready) if call.offers_tools else ready
-            if ready:
-                shown += ready
-                yield _text_chunk(ready)
-        last = cut.finish()
-        rest = ""
-        if call.offers_tools:
-            last = split.feed(last)
-            pending, rest = split.finish()
-            last += pending
-        parsed = self._parsed(call, shown + last + rest)
-        last = parsed.content[len(shown) :]
-        if last:
-            yield _text_chunk(last)
-        for index, made in enumerate(parsed.tool_calls):
-            arguments = json.dumps(made["args"], ensure_ascii=False)
-            piece_of_call = tool_call_chunk(name=made["name"], args=arguments, id=made["id"], index=index)
-            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[piece_of_call]))
+        reply = call.reply()
+        calls = 0
+        for new in reply.over(call.guard.stream(self.model, self.tokenizer, call.encoded, **options)):
+            yield _chunk(new, calls)
+            calls += not isinstance(new, str)
         outcome = "length" if counter.written >= call.limit else "ended"
         yield ChatGenerationChunk(
             message=AIMessageChunk(
                 content="",
-                invalid_tool_calls=list(parsed.invalid_tool_calls),
+                invalid_tool_calls=reply.invalid_tool_calls,
                 usage_metadata=_usage(call.prompt_tokens, counter.written),
-                response_metadata=self._metadata(kwargs, _finish_reason(parsed, cut.stopped, outcome)),
+                response_metadata=self._metadata(kwargs, reply.finish_reason(outcome)),
                 chunk_position="last",
             )
         )
-
-    def _parsed(self, call: _Call, text: str) -> ParsedText:
-        """Take the text apart, and verify the parts: pieces of text that a call stood between, and parsed arguments."""
-        if not call.offers_tools:
-            return ParsedText(text, (), ())
-        parsed = parse(text)
-        require(call.guard.compiled, parsed.content, context=call.context, where=_WHERE)
-        for made in parsed.tool_calls:
-            broken = violated_rules(call.guard.compiled, {"name": made["name"], "arguments": made["args"]})
-            if broken:
-                raise ViolationError(broken, "tool-call arguments")
-        return parsed
 
     def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:
         guard = self._enforced(kwargs.get("policy"))
@@ -494,18 +499,17 @@ def _arguments_opening(tool: Mapping[str, Any]) -> str:
     return f"{{{json.dumps(name)}: {quote}"
 
 
-def _text_chunk(text: str) -> ChatGenerationChunk:
-    return ChatGenerationChunk(message=AIMessageChunk(content=text))
+def _chunk(new: Any, index: int) -> ChatGenerationChunk:
+    """A piece of text, or a whole call of a tool, as the chunk of a stream."""
+    if isinstance(new, str):
+        return ChatGenerationChunk(message=AIMessageChunk(content=new))
+    arguments = json.dumps(new["args"], ensure_ascii=False)
+    call = tool_call_chunk(name=new["name"], args=arguments, id=new["id"], index=index)
+    return ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call]))
 
 
 def _usage(prompt: int, written: int) -> UsageMetadata:
     return UsageMetadata(input_tokens=prompt, output_tokens=written, total_tokens=prompt + written)
-
-
-def _finish_reason(parsed: ParsedText, stopped: bool, outcome: str) -> str:
-    if parsed.tool_calls:
-        return "tool_calls"
-    return "stop" if stopped or outcome == "ended" else outcome
 
 
 def _chosen(choice: str | bool | dict[str, Any] | None, names: Sequence[str]) -> str | None:

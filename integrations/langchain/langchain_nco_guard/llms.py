@@ -15,12 +15,13 @@ from langchain_huggingface import HuggingFacePipeline
 from pydantic import ConfigDict, field_validator, model_validator
 from transformers import StoppingCriteria
 
+from langchain_nco_guard._chat_format import Reply
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, with_policy
-from langchain_nco_guard._text import StopFilter, cut_at_stop
+from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
+from nco_guard.engines.hf import GenerationResult, TextStream, wrap
 from nco_guard.engines.hf import GuardedPipeline as GuardedTransformersPipeline
-from nco_guard.engines.hf import TextStream
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.streaming import in_pieces
@@ -138,6 +139,9 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
             return pipe.under(guard)
         return guard.wrap(pipe)
 
+    def _recording(self, written: _Written) -> GuardedTransformersPipeline:
+        return wrap(self.guard, unwrap(self._guarded()), on_result=written.add)
+
     def _bound(self) -> BoundGuard:
         pipe = unwrap(self._guarded())
         return bind_to_model(self.guard, pipe.model, pipe.tokenizer)
@@ -224,20 +228,28 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         if stops:
             options["stop_strings"] = list(stops)
         generations: list[list[Generation]] = []
-        guarded = self._guarded()
+        written = _Written()
+        guarded = self._recording(written)
         for first in range(0, len(prompts), self.batch_size):
             batch = list(prompts[first : first + self.batch_size])
             answers = guarded(batch, return_full_text=False, **options)
             for prompt, answer in zip(batch, answers, strict=True):
                 texts = [one["generated_text"] for one in (answer if isinstance(answer, list) else [answer])]
                 context = self._context(prompt) if stops else ""
+                replies = [Reply(self.guard, stops=stops, context=context).whole(text) for text in texts]
+                size = self._tokens(prompt)
                 generations.append(
                     [
-                        Generation(text=cut_at_stop(self.guard, text, stops, context=context)[0])
-                        for text in texts
+                        Generation(text=reply.content, generation_info=written.next_info(reply, size))
+                        for reply in replies
                     ]
                 )
-        return LLMResult(generations=generations)
+        return LLMResult(
+            generations=generations, llm_output={"token_usage": written.usage, "model_name": self.model_id}
+        )
+
+    def _tokens(self, prompt: str) -> int:
+        return len(self.pipeline.tokenizer(prompt)["input_ids"])
 
     async def _agenerate(
         self,
@@ -265,24 +277,21 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     ) -> Iterator[GenerationChunk]:
         llm = self.for_call(kwargs)
         _refuse_unknown(kwargs)
-        cut = StopFilter(llm.guard, stop or (), context=llm._context(prompt) if stop else "")
-        shown = False
-        for piece in llm._pieces(prompt, stop or ()):
-            for chunk in _chunks(cut.feed(piece), run_manager):
-                shown = True
-                yield chunk
-        last = cut.finish()
-        # LangChain takes a stream without chunks for a failure.
-        yield from _chunks(last, run_manager) if last or shown else [GenerationChunk(text="")]
+        reply = Reply(llm.guard, stops=stop or (), context=llm._context(prompt) if stop else "")
+        written = _Written()
+        for text in reply.over(llm._pieces(prompt, stop or (), written)):
+            yield _shown(str(text), run_manager)
+        # Even a stream without text has a chunk; LangChain takes one without any for a failure.
+        yield _shown("", run_manager, written.next_info(reply, llm._tokens(prompt)))
 
-    def _pieces(self, prompt: str, stops: Sequence[str]) -> Iterator[str]:
+    def _pieces(self, prompt: str, stops: Sequence[str], written: _Written) -> Iterator[str]:
         """Text as it is generated, in a thread; its errors are raised here, and closing this stops it."""
         options = self._options({})
         if int(options.get("num_return_sequences") or 1) > 1:
             raise UnsupportedError("num_return_sequences: a stream is one text; use invoke or generate")
         if stops:
             options["stop_strings"] = list(stops)
-        bound, guarded = self._bound(), self._guarded()
+        bound, guarded = self._bound(), self._recording(written)
 
         def generate(write: Callable[[str], None], closed: StoppingCriteria) -> None:
             options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), closed]
@@ -291,16 +300,42 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         yield from in_pieces(generate)
 
 
+class _Written:
+    """What is known of the sequences of a call: why each ended, and how long it is."""
+
+    def __init__(self) -> None:
+        self._sequences: list[tuple[str, int]] = []
+        self.usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+    def add(self, result: GenerationResult) -> None:
+        """One batch."""
+        self._sequences += zip(result.outcomes, map(len, result.token_ids), strict=True)
+
+    def next_info(self, reply: Reply, prompt: int) -> dict[str, Any]:
+        """Of the next sequence, after a prompt of so many tokens."""
+        outcome, size = self._sequences.pop(0)
+        for name, tokens in (
+            ("prompt_tokens", prompt),
+            ("completion_tokens", size),
+            ("total_tokens", prompt + size),
+        ):
+            self.usage[name] += tokens
+        usage = {"input_tokens": prompt, "output_tokens": size, "total_tokens": prompt + size}
+        return {"finish_reason": reply.finish_reason(outcome), "usage_metadata": usage}
+
+
 def _refuse_unknown(kwargs: Mapping[str, Any]) -> None:
     """`skip_prompt` is the base class's way to leave the prompt out, which is always done here."""
+    refuse_other_words(kwargs, pipeline=True)
     for name in kwargs:
         if name not in ("skip_prompt", "callbacks"):
             raise UnsupportedError(f"{name}: unknown; options of generation go into pipeline_kwargs={{...}}")
 
 
-def _chunks(text: str, run_manager: CallbackManagerForLLMRun | None) -> Iterator[GenerationChunk]:
-    if text:
-        chunk = GenerationChunk(text=text)
-        if run_manager is not None:
-            run_manager.on_llm_new_token(text, chunk=chunk)
-        yield chunk
+def _shown(
+    text: str, run_manager: CallbackManagerForLLMRun | None, info: dict[str, Any] | None = None
+) -> GenerationChunk:
+    chunk = GenerationChunk(text=text, generation_info=info)
+    if run_manager is not None and text:
+        run_manager.on_llm_new_token(text, chunk=chunk)
+    return chunk

@@ -242,23 +242,23 @@ def test_what_only_parsing_brings_out_is_an_error(chat: ChatNCOGuard) -> None:
     """4e15 is no run of digits as text, and is one to the tool."""
     digits = Guard(Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}"),)))
     call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS, "policy": digits})
-    with pytest.raises(ViolationError, match="tool-call arguments"):
-        chat._parsed(call, '<tool_call>{"name": "lookup_order", "arguments": {"order_id": 4e15}}</tool_call>')
+    with pytest.raises(ViolationError, match="tool call, its JSON escapes read"):
+        call.reply().whole('<tool_call>{"name": "lookup_order", "arguments": {"order_id": 4e15}}</tool_call>')
 
 
 def test_text_that_a_tool_call_kept_apart_is_an_error(chat: ChatNCOGuard, policy: Policy) -> None:
     call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS})
     made = '<tool_call>{"name": "lookup_order", "arguments": {}}</tool_call>'
     with pytest.raises(ViolationError, match="'email'"):
-        chat._parsed(call, f"john@enr{made}on.com")
+        call.reply().whole(f"john@enr{made}on.com")
 
 
 def test_broken_calls_are_invalid_ones(chat: ChatNCOGuard) -> None:
     call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS})
     for body in ("nonsense", '{"name": 3}', '{"name": "x", "arguments": []}', '{"name": "x"'):
-        parsed = chat._parsed(call, f"a<tool_call>{body}</tool_call>b")
-        assert (parsed.content, len(parsed.invalid_tool_calls), parsed.tool_calls) == ("ab", 1, ())
-    assert chat._parsed(call, '<tool_call>{"name": "x", "arguments": {}}').invalid_tool_calls
+        parsed = call.reply().whole(f"a<tool_call>{body}</tool_call>b")
+        assert (parsed.content, len(parsed.invalid_tool_calls), parsed.tool_calls) == ("ab", 1, [])
+    assert call.reply().whole('<tool_call>{"name": "x", "arguments": {').invalid_tool_calls
 
 
 def test_two_policies_join(policy: Policy, other_policy: Policy) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from nco_guard.engines.hf.generation import GuardLike, Sink, generate_ids
+from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, generate_ids
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["GuardedModel", "GuardedPipeline", "unwrap", "wrap"]
@@ -55,14 +56,20 @@ _OF_MODEL = frozenset(
 )
 
 
+OnResult = Callable[[GenerationResult], None]
+
+
 class _NotGuarded(UnsupportedError, AttributeError):
     """Both: `hasattr` says no, and who asks is told what to do."""
 
 
-def wrap(guard: GuardLike, pipe: Any, *, sink: Sink | None = None) -> GuardedPipeline:
+def wrap(
+    guard: GuardLike, pipe: Any, *, sink: Sink | None = None, on_result: OnResult | None = None
+) -> GuardedPipeline:
     """A pipeline with the same interface as `pipe`, every call of which is guarded.
 
-    `pipe` itself is not changed. Raises `UnsupportedError` for tasks other than text generation, and for a pipeline
+    `on_result` is given what is known of each batch, outcomes and ids, which the pipeline's answer leaves out. `pipe`
+    itself is not changed. Raises `UnsupportedError` for tasks other than text generation, and for a pipeline
     that is guarded already.
     """
     if isinstance(pipe, GuardedPipeline):
@@ -71,7 +78,7 @@ def wrap(guard: GuardLike, pipe: Any, *, sink: Sink | None = None) -> GuardedPip
         raise UnsupportedError(
             f"pipelines for the task {getattr(pipe, 'task', None)!r} are not supported; use 'text-generation'"
         )
-    return GuardedPipeline(guard, pipe, sink)
+    return GuardedPipeline(guard, pipe, sink, on_result)
 
 
 def unwrap(pipe: GuardedPipeline) -> Any:
@@ -91,12 +98,15 @@ class GuardedPipeline:
     To change something, change the pipeline that was wrapped.
     """
 
-    __slots__ = ("__weakref__", "_guard", "_pipe", "_sink")
+    __slots__ = ("__weakref__", "_guard", "_on_result", "_pipe", "_sink")
 
-    def __init__(self, guard: GuardLike, pipe: Any, sink: Sink | None = None) -> None:
+    def __init__(
+        self, guard: GuardLike, pipe: Any, sink: Sink | None = None, on_result: OnResult | None = None
+    ) -> None:
         self._guard = guard
         self._pipe = pipe
         self._sink = sink
+        self._on_result = on_result
 
     def __call__(self, text_inputs: Any, **options: Any) -> Any:
         """As the pipeline's own call. Raises what `generate` raises."""
@@ -128,7 +138,7 @@ class GuardedPipeline:
 
     def under(self, guard: GuardLike) -> GuardedPipeline:
         """The same pipeline under another guard."""
-        return GuardedPipeline(guard, self._pipe, self._sink)
+        return GuardedPipeline(guard, self._pipe, self._sink, self._on_result)
 
     def _model(self, skip: bool | None) -> GuardedModel:
         """The model for a call that skips special tokens in its texts, or not; None: as the pipeline was made."""
@@ -137,7 +147,7 @@ class GuardedPipeline:
             skip = pipe._postprocess_params.get("skip_special_tokens")
         # The pipeline does not skip them where it parses the answer into a message.
         skips = (skip is None or bool(skip)) and getattr(pipe.tokenizer, "response_template", None) is None
-        return GuardedModel(self._guard, pipe.model, pipe.tokenizer, skips, self._sink)
+        return GuardedModel(self._guard, pipe.model, pipe.tokenizer, skips, self._sink, self._on_result)
 
     def __getattr__(self, name: str) -> Any:
         # Copying and unpickling ask for attributes before __init__ has run.
@@ -167,26 +177,38 @@ class GuardedModel:
     model included, raises `UnsupportedError` by name.
     """
 
-    __slots__ = ("__weakref__", "_guard", "_model", "_sink", "_skip", "_tokenizer")
+    __slots__ = ("__weakref__", "_guard", "_model", "_on_result", "_sink", "_skip", "_tokenizer")
 
-    def __init__(self, guard: GuardLike, model: Any, tokenizer: Any, skip: bool, sink: Sink | None) -> None:
+    def __init__(
+        self,
+        guard: GuardLike,
+        model: Any,
+        tokenizer: Any,
+        skip: bool,
+        sink: Sink | None,
+        on_result: OnResult | None,
+    ) -> None:
         self._guard = guard
         self._model = model
         self._tokenizer = tokenizer
         self._skip = skip
         self._sink = sink
+        self._on_result = on_result
 
     def generate(self, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
         """As `model.generate`: ids, or its output object. Raises what `nco_guard`'s `generate` raises."""
         given = {"inputs": inputs, "generation_config": generation_config}
-        return generate_ids(
+        result = generate_ids(
             self._guard,
             self._model,
             self._tokenizer,
             {**{name: value for name, value in given.items() if value is not None}, **options},
             skip_special_tokens=self._skip,
             sink=self._sink,
-        ).output
+        )
+        if self._on_result is not None:
+            self._on_result(result)
+        return result.output
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: what the model says without its masks is not guarded."""

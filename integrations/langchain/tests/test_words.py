@@ -1,0 +1,162 @@
+"""Words of other models, what a run says about itself, and the record's labels."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+
+from langchain_nco_guard import ChatNCOGuard, GuardedPipeline, NCOGuardAuditHandler, NCOGuardMiddleware
+from nco_guard import Policy
+from nco_guard.audit import MemorySink
+from nco_guard.errors import PolicyError, UnsupportedError
+
+CHAT = {
+    "model": ("x", "this object is one model"),
+    "max_new_tokens": (5, "max_tokens"),
+    "max_completion_tokens": (5, "max_tokens"),
+    "guard": ("pii", r"policy=\.\.\."),
+    "seed": (1, "set_seed"),
+    "n": (2, "num_return_sequences"),
+    "logprobs": (True, "repeat the text in pieces"),
+    "top_logprobs": (3, "repeat the text in pieces"),
+    "presence_penalty": (0.5, "repetition_penalty"),
+    "stop_sequences": (["x"], r"stop=\[\.\.\.\]"),
+}
+
+
+@pytest.mark.parametrize("word", list(CHAT))
+def test_words_of_other_chat_models_are_answered_with_the_right_one(local: Any, word: str) -> None:
+    value, answer = CHAT[word]
+    with pytest.raises(UnsupportedError, match=f"^{word}: .*{answer}"):
+        local().invoke("x", **{word: value})
+    with pytest.raises(UnsupportedError, match=f"^{word}: .*{answer}"):
+        list(local().bind(**{word: value}).stream("x"))
+
+
+@pytest.mark.parametrize("word", ["max_new_tokens", "seed", "n", "logprobs"])
+def test_the_same_words_at_construction(local: Any, word: str) -> None:
+    value, answer = CHAT[word]
+    with pytest.raises(UnsupportedError, match=f"^{word}: .*{answer}"):
+        local(**{word: value})
+
+
+@pytest.mark.parametrize(
+    "word", ["model", "guard", "max_tokens", "max_new_tokens", "seed", "n", "logprobs", "temperature"]
+)
+def test_words_of_other_llms(pipe: Any, policy: Policy, word: str) -> None:
+    llm = GuardedPipeline(pipeline=pipe, guard=policy)
+    for use in (lambda: llm.invoke("x", **{word: 1}), lambda: list(llm.stream("x", **{word: 1}))):
+        with pytest.raises(UnsupportedError, match=f"^{word}: "):
+            use()
+
+
+def test_the_name_of_a_preset_is_not_a_path(loaded: tuple[Any, Any], pipe: Any) -> None:
+    for build in (
+        lambda: ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard="pii"),
+        lambda: GuardedPipeline(pipeline=pipe, guard="pii"),
+        lambda: NCOGuardMiddleware("pii"),
+        lambda: ChatNCOGuard(
+            model=loaded[0], tokenizer=loaded[1], guard=Policy.from_presets("secrets")
+        ).invoke("x", policy="pii"),
+    ):
+        with pytest.raises(PolicyError, match=r"Guard\.from_presets\('pii'\)"):
+            build()
+
+
+def test_the_profile_says_what_the_model_takes(local: Any) -> None:
+    profile = local().profile
+    assert profile["max_input_tokens"] > 100
+    assert profile["max_output_tokens"] == 40
+    assert profile["tool_calling"]
+    assert not profile["structured_output"]
+    assert not profile["image_inputs"]
+
+
+class Ends(BaseCallbackHandler):
+    def __init__(self) -> None:
+        self.results: list[LLMResult] = []
+
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        self.results.append(response)
+
+
+async def test_a_guarded_pipeline_says_how_much_it_wrote_and_why_it_ended(pipe: Any, policy: Policy) -> None:
+    llm = GuardedPipeline(pipeline=pipe, guard=policy)
+    prompts = [
+        "<|user|>How can I reach Daniel Cohen?<|end|><|assistant|>",
+        "<|user|>Hello<|end|><|assistant|>",
+    ]
+    sizes = [len(pipe.tokenizer(prompt)["input_ids"]) for prompt in prompts]
+    result = llm.generate(prompts)
+    for (generation,), size in zip(result.generations, sizes, strict=True):
+        info = generation.generation_info
+        assert info["finish_reason"] in ("stop", "length", "trimmed")
+        assert info["usage_metadata"]["input_tokens"] == size
+        assert 0 < info["usage_metadata"]["output_tokens"] <= 24
+    usage = result.llm_output["token_usage"]
+    assert usage["prompt_tokens"] == sum(sizes)
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    ends = Ends()
+    text = "".join(llm.stream(prompts[0], {"callbacks": [ends]}))
+    assert text == result.generations[0][0].text
+    assert ends.results[0].generations[0][0].generation_info == result.generations[0][0].generation_info
+    stopped = llm.generate(prompts[:1], stop=[text[4:8]]).generations[0][0]
+    assert stopped.generation_info["finish_reason"] == "stop"
+    several = GuardedPipeline(
+        pipeline=pipe, guard=policy, pipeline_kwargs={"num_return_sequences": 2, "do_sample": True}
+    ).generate(prompts)
+    assert [len(row) for row in several.generations] == [2, 2]
+    assert all(
+        one.generation_info["usage_metadata"]["output_tokens"] for row in several.generations for one in row
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "label"),
+    [
+        ("stop", "stop"),
+        ("end_turn", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("tool_use", "tool_calls"),
+        ("dead_end", "dead_end"),
+        ("maria.lopez", "other"),
+        ("312-555-0155", "other"),
+        (["stop"], "other"),
+        (None, "ended"),
+    ],
+)
+def test_finish_reasons_in_the_record_are_of_a_fixed_set(policy: Policy, said: Any, label: str) -> None:
+    sink = MemorySink()
+    handler = NCOGuardAuditHandler(policy, sink)
+    run = uuid4()
+    handler.on_chat_model_start({}, [[]], run_id=run)
+    message = AIMessage("fine", response_metadata={} if said is None else {"finish_reason": said})
+    handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run)
+    assert sink.events[-1].outcomes == (label,)
+
+
+def test_the_record_counts_what_stands_beside_the_text(policy: Policy) -> None:
+    for message in (
+        AIMessage(
+            [{"type": "reasoning", "reasoning": "maria@example.com"}, {"type": "text", "text": "fine"}]
+        ),
+        AIMessage("fine", additional_kwargs={"refusal": "maria@example.com"}),
+    ):
+        run, sink = uuid4(), MemorySink()
+        handler = NCOGuardAuditHandler(policy, sink)
+        handler.on_chat_model_start({}, [[]], run_id=run)
+        handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run)
+        found = [
+            span.rule_id for event in sink.events if event.kind == "verification" for span in event.findings
+        ]
+        assert found == ["email"]
+    run, sink = uuid4(), MemorySink()
+    handler = NCOGuardAuditHandler(policy, sink)
+    handler.on_tool_start({}, "", run_id=run, inputs={"to": {"maria@example.com"}})
+    handler.on_tool_end({"a": b"maria@example.com"}, run_id=run)
+    assert [event.ok for event in sink.events if event.kind == "verification"] == [False, False]
