@@ -165,8 +165,9 @@ class AlternatingMachine(ThreadSets):
                     "repeats shorter or split the rule",
                     rule_id=self.rule_id,
                 )
-            state = self._state_ids[key] = len(self._states)
-            self._states.append(key)
+            state = len(self._states)
+            self._states.append(key)  # first: a number that is known has a state
+            self._state_ids[key] = state
         return state
 
     @property

@@ -162,7 +162,12 @@ class TableAutomaton(Automaton):
         self._count = 1
         self._finds = 0
 
-    def _add_state(self) -> int:
+    def _room(self) -> int:
+        """The number of the next state, with a row for it.
+
+        It is `_taken` once all is there that the number stands for: whatever breaks a step off before leaves no state
+        of which half is known.
+        """
         if self._count >= _STATE_LIMIT:
             raise StateLimitError(
                 f"the automaton of this pattern passed its limit of {_STATE_LIMIT:,} byte states; make counted repeats "
@@ -173,8 +178,11 @@ class TableAutomaton(Automaton):
             grown = np.full((2 * len(self._table), 256), _UNKNOWN, np.int32)
             grown[: self._count] = self._table
             self._table = grown
-        self._count += 1
-        return self._count - 1
+        return self._count
+
+    def _taken(self, state: int) -> int:
+        self._count = state + 1
+        return state
 
     def _find(self, state: int, byte: int) -> int:
         """Work out one transition that is not in the table yet; complete tables never come here."""
@@ -332,7 +340,7 @@ class ClassAutomaton(TableAutomaton):
         self._forgotten: dict[int, bool] = {}
         self._distances: NDArray[np.int16] = np.zeros(0, np.int16)
         self.start = self._state(0, 0)
-        self.spaceless_start = self._add_state()
+        self.spaceless_start = self._taken(self._room())
         self._keys.append((0, 0))
         self._table[self.spaceless_start, 0x20] = self.start
 
@@ -369,17 +377,19 @@ class ClassAutomaton(TableAutomaton):
         """The number of a machine state, new ones with the step that led there."""
         number = self._inner_numbers.get(inner)
         if number is None:
-            number = self._inner_numbers[inner] = len(self._witnesses)
+            number = len(self._witnesses)
+            self._inner[number:] = [inner]
             self._witnesses.append((before, cls))
-            self._inner.append(inner)
+            self._inner_numbers[inner] = number
         return number
 
     def _state(self, number: int, node: int) -> int:
         key = (number, node)
         state = self._ids.get(key)
         if state is None:
-            state = self._ids[key] = self._add_state()
-            self._keys.append(key)
+            state = self._room()
+            self._keys[state:] = [key]
+            self._ids[key] = self._taken(state)
         return state
 
     def _find(self, state: int, byte: int) -> int:
@@ -426,8 +436,9 @@ class ClassAutomaton(TableAutomaton):
         futures = tuple([self._after(number, node, cls) for cls in classes])
         known = self._future_ids.get(futures)
         if known is None:
-            known = self._future_ids[futures] = len(self._futures)
+            known = len(self._futures)
             self._futures.append(futures)
+            self._future_ids[futures] = known
         following = self._state(-2 - known, place)
         # What every end of the character completes, or makes unavoidable, is complete already.
         return ~following if self.absorbing and max(futures) < 0 else following
@@ -602,7 +613,7 @@ class Utf8Automaton(TableAutomaton):
         super().__init__()
         decoder = utf8_table(CharClasses([]))
         while self._count < 1 + len(decoder):
-            self._add_state()
+            self._taken(self._room())
         inside = decoder <= -2
         self._table[1 : 1 + len(decoder)] = np.where(
             inside, 1 + (-2 - decoder), np.where(decoder == ILL_FORMED, ~SINK, 1)

@@ -175,8 +175,9 @@ class ChecksumMachine(AlternatingMachine):
         key = (frozenset(threads), waiting)
         found = self._main_ids.get(key)
         if found is None:
-            found = self._main_ids[key] = len(self._mains)
+            found = len(self._mains)
             self._mains.append(key)
+            self._main_ids[key] = found
             self._summed_count += len(threads)
         return found
 

@@ -98,8 +98,9 @@ class FoldedMachine:
                 raise StateLimitError(
                     f"the automaton of this folded rule passed its limit of {self.state_limit:,} states; split the rule"
                 )
-            state = self._ids[key] = len(self._states)
+            state = len(self._states)
             self._states.append(key)
+            self._ids[key] = state
         return state
 
     @property

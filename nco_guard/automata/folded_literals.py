@@ -229,11 +229,12 @@ class FoldedAhoCorasick(Automaton):
         """The bytes by which characters of each symbol begin, or go on at a place."""
         known = self._bytes_at.get(place)
         if known is None:
-            known = self._bytes_at[place] = {}
+            known = {}
             for byte, target in enumerate(self._utf8_rows[place]):
                 ends = {target} if target >= 0 else self._ends_of(-2 - target) if target < ILL_FORMED else ()
                 for symbol in ends:
                     known[symbol] = known.get(symbol, b"") + bytes([byte])
+            self._bytes_at[place] = known
         return known
 
     def fresh(self) -> FoldedAhoCorasick:
@@ -271,10 +272,10 @@ class FoldedAhoCorasick(Automaton):
             if state == len(self._keys):
                 self._keys = np.concatenate([self._keys, np.zeros_like(self._keys)])
             self._keys[state] = key
-            self._ids[key] = state
+            self._count = state + 1
             if key < self._nodes:
                 self._of_node[key] = state
-            self._count = state + 1
+            self._ids[key] = state
         return state
 
     def step(self, state: int, byte: int) -> int:

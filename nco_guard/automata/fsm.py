@@ -59,8 +59,9 @@ class FsmMachine:
                     f"searching for this automaton's words passed the limit of {self.state_limit:,} states; "
                     "reduce or split the automaton"
                 )
-            state = self._ids[members] = len(self._states)
+            state = len(self._states)
             self._states.append(members)
+            self._ids[members] = state
         return state
 
     @property

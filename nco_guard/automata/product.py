@@ -32,13 +32,12 @@ class _Rows:
         self.array: NDArray[np.int32] = np.full((16, width), _UNKNOWN, np.int32)
         self.count = 0
 
-    def add(self) -> int:
-        if self.count == len(self.array):
-            grown = np.full((2 * self.count, self.array.shape[1]), _UNKNOWN, np.int32)
-            grown[: self.count] = self.array
+    def room(self, at: int) -> None:
+        """See to it that there is a row; whoever fills it counts it then."""
+        if at == len(self.array):
+            grown = np.full((2 * at, self.array.shape[1]), _UNKNOWN, np.int32)
+            grown[:at] = self.array
             self.array = grown
-        self.count += 1
-        return self.count - 1
 
 
 class ProductMachine:
@@ -78,11 +77,15 @@ class ProductMachine:
         key = (member, state)
         place = self._place.get(key)
         if place is None:
-            place = self._place[key] = self._stack.add()
-            self._owner.append(key)
-            self._ends.append(self._members[member].may_end(state))
-            self._doomed.append(self._members[member].doomed(state))
-            self._distances.append(self._members[member].distance(state))
+            machine, place = self._members[member], self._stack.count
+            self._stack.room(place)
+            # What a step that broke off has left of the same number is overwritten.
+            self._ends[place:] = [machine.may_end(state)]
+            self._doomed[place:] = [machine.doomed(state)]
+            self._distances[place:] = [machine.distance(state)]
+            self._owner[place:] = [key]
+            self._stack.count = place + 1
+            self._place[key] = place
         return place
 
     def _intern(self, row: NDArray[np.int32]) -> int:
@@ -93,9 +96,12 @@ class ProductMachine:
                 raise StateLimitError(
                     f"rules that run together passed their limit of {_STATE_LIMIT:,} joint states; use fewer of them"
                 )
-            state = self._ids[key] = self._rows.add()
-            self._steps.add()
+            state = self._rows.count
+            self._rows.room(state)
+            self._steps.room(state)
             self._rows.array[state] = row
+            self._rows.count = state + 1
+            self._ids[key] = state
         return state
 
     def _row(self, state: int) -> NDArray[np.int32]:

@@ -193,8 +193,9 @@ class RewrittenAutomaton(TableAutomaton):
     def _state(self, key: tuple[State, int, tuple[int, ...]]) -> int:
         state = self._ids.get(key)
         if state is None:
-            state = self._ids[key] = self._add_state()
-            self._keys.append(key)
+            state = self._room()
+            self._keys[state:] = [key]
+            self._ids[key] = self._taken(state)
         return state
 
     def _find(self, state: int, byte: int) -> int:

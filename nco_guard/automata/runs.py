@@ -120,15 +120,17 @@ class PatternRuns:
     def _state(self, key: tuple[int, tuple[int, ...], int, Sum]) -> int:
         state = self._ids.get(key)
         if state is None:
-            state = self._ids[key] = len(self._states)
+            state = len(self._states)
             self._states.append(key)
+            self._ids[key] = state
         return state
 
     def _duty(self, key: tuple[int, tuple[int, ...], int]) -> int:
         duty = self._duty_ids.get(key)
         if duty is None:
-            duty = self._duty_ids[key] = len(self._duties)
+            duty = len(self._duties)
             self._duties.append(key)
+            self._duty_ids[key] = duty
         return duty
 
     def step(self, state: int, cls: int) -> Step:
@@ -230,9 +232,11 @@ class FsmRuns:
             if member is None or member not in machine._remaining:
                 known = OVER, ()
             else:
-                reached = self._ids.setdefault(member, len(self._members))
-                if reached == len(self._members):
+                found = self._ids.get(member)
+                reached = len(self._members) if found is None else found
+                if found is None:
                     self._members.append(member)
+                    self._ids[member] = reached
                 known = reached, ((1, FREE),) if member in machine._finals else ()
             self._steps[key] = known
         return known

@@ -227,10 +227,12 @@ class ThreadSets:
             op = _AheadOp(self._number(node.body), node.negative)
         part = self._part_ids.get(op)
         if part is None:
-            part = self._part_ids[op] = len(self._parts)
+            part = len(self._parts)
+            # What a step that broke off has left of the same number is overwritten.
+            self._part_nullable[part:] = [is_nullable(node)]
+            self._part_least[part:] = [self._least_of(op)]
             self._parts.append(op)
-            self._part_nullable.append(is_nullable(node))
-            self._part_least.append(self._least_of(op))
+            self._part_ids[op] = part
         return part
 
     def _least_of(self, op: _Op) -> int:
@@ -264,20 +266,21 @@ class ThreadSets:
         key = (op, rest)
         cell = self._cell_ids.get(key)
         if cell is None:
-            cell = self._cell_ids[key] = len(self._ops)
-            self._ops.append(op)
-            self._rests.append(rest)
-            self._nullable.append(optional and self._nullable[rest])
-            self._least.append(min(self._least_of(op) + self._least[rest], _MANY))
+            cell = len(self._ops)
+            # What a step that broke off has left of the same number is overwritten.
+            self._rests[cell:] = [rest]
+            self._nullable[cell:] = [optional and self._nullable[rest]]
+            self._least[cell:] = [min(self._least_of(op) + self._least[rest], _MANY)]
             kind: object = op
             counters = self._counters[rest]
             if isinstance(op, _RepeatOp):
                 kind = ("repeat", op.body)
                 counters = (op.low, op.high if op.high != NO_LIMIT else 1 << 62, *counters)
-            self._counters.append(counters)
-            self._shapes.append(
-                self._shape_ids.setdefault((kind, self._shapes[rest]), len(self._shape_ids) + 2)
-            )
+            self._counters[cell:] = [counters]
+            shape = self._shape_ids.setdefault((kind, self._shapes[rest]), len(self._shape_ids) + 2)
+            self._shapes[cell:] = [shape]
+            self._ops.append(op)
+            self._cell_ids[key] = cell
         return cell
 
     # -- Ds ----------------------------------------------------------------------------------------------------
@@ -306,8 +309,9 @@ class ThreadSets:
                     f"comparing the threads of this pattern passed its limit of {self.work_limit:,} pairs",
                     rule_id=self.rule_id,
                 )
-            found = self._set_ids[key] = len(self._sets)
+            found = len(self._sets)
             self._sets.append(key)
+            self._set_ids[key] = found
         return found
 
     def _inline(self, threads: set[Thread]) -> set[Thread]:

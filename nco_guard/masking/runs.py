@@ -214,7 +214,7 @@ class Runs:
     def difference(self, state: int) -> tuple[int, Difference]:
         """Which known run the one from a state differs least from after one byte, and how it does."""
         if not self.tree.merged:
-            apart = [self.automaton.apart(state, start) for start in self._starts]
+            apart = [self.automaton.apart(state, start) for start in self._starts[: len(self.known)]]
             ways = [len(letters) if letters is not None else 256 for letters in apart]
             if (fewest := min(ways)) < 256:
                 nearest = ways.index(fewest)
@@ -314,32 +314,35 @@ class Runs:
                     stack.append((node, reached))
         return walk.found()
 
-    def remember(self, state: int, nearest: int, found: Difference) -> bool:
-        """Keep the run from a state, which differs from a known one by `found`, as one more, if that is worth it.
-
-        Returns whether it is.
-        """
+    def worth_keeping(self, state: int, found: Difference) -> bool:
+        """Whether the run from a state, which differs from a known one by `found`, is worth being known itself."""
         worth_it = found.width >= _WIDE or state == self.automaton.idle
-        if not worth_it or len(self.known) > _REFERENCES:
-            return False
-        self._starts.append(state)
+        return worth_it and len(self.known) <= _REFERENCES
+
+    def keep(self, state: int, nearest: int, found: Difference) -> None:
+        """Make the run from a state one more that is known. Whoever keeps something beside it does so before."""
         nodes, states = self.known[nearest].items()
         kept = ~self._within(nodes, np.concatenate([found.cleared, found.matched]))
         kept &= ~np.isin(nodes, found.changed)
         completed = np.full(len(found.matched), COMPLETED, np.int32)
         nodes = np.concatenate([nodes[kept], found.changed, found.matched])
         states = np.concatenate([states[kept], found.states, completed])
-        self.known.append(Run(nodes, states, len(self.tree)))
-        return True
+        run = Run(nodes, states, len(self.tree))
+        self._starts[len(self.known) :] = [state]
+        self.known.append(run)
 
     def left(self, nodes: Nodes, found: Difference) -> Nodes:
         """Those of the nodes at which a run is still the known one that it differs from by `found`."""
         if not len(nodes):
             return nodes
         seen = self._seen
+        if seen[0]:  # a call broke off in between; no node of interest is the root
+            seen[:] = False
+        seen[0] = True
         seen[found.changed] = True
         nodes = nodes[~seen[nodes]]
         seen[found.changed] = False
+        seen[0] = False
         return nodes[~self._within(nodes, np.concatenate([found.cleared, found.matched]))]
 
     def _within(self, nodes: Nodes, tops: Nodes) -> NDArray[np.bool_]:

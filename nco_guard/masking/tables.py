@@ -234,8 +234,9 @@ class ConstraintTable:
             there = found.states[exact][~ending]
             pending = np.concatenate([pending, waiting])
             view = self._view(state, completing, pending, np.concatenate([before, there]))
-        if run.remember(state, nearest, found):
-            self._references.append((view, np.concatenate([tops, found.matched]), pending))
+        if run.worth_keeping(state, found):
+            self._references[len(run.known) :] = [(view, np.concatenate([tops, found.matched]), pending)]
+            run.keep(state, nearest, found)
             self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
         return view
 

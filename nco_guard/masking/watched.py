@@ -71,8 +71,9 @@ class _Watch:
         left = np.flatnonzero(np.isin(nodes, runs.left(nodes, found), assume_unique=True))
         changed, barred = self._barred(found.changed, found.states)
         nodes, bits = np.concatenate([nodes[left], changed]), np.concatenate([bits[left], barred])
-        if runs.remember(state, nearest, found):
-            self._references.append((nodes, bits))
+        if runs.worth_keeping(state, found):
+            self._references[len(runs.known) :] = [(nodes, bits)]
+            runs.keep(state, nearest, found)
         return self._places(nodes, bits)
 
     @property
