@@ -7,11 +7,12 @@ one file, one after another.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -82,7 +83,11 @@ class SqliteSink(Staying):
             yield
         except (sqlite3.Error, OSError) as error:
             # SQLite's messages name tables and columns, never values.
-            raise AuditError(f"the audit database {self.path}: {error}") from error
+            full = getattr(error, "sqlite_errorname", "").startswith("SQLITE_FULL") or (
+                getattr(error, "errno", None) == errno.ENOSPC
+            )
+            hint = f"; make room on the disk of {self.path.parent}" if full else ""
+            raise AuditError(f"the audit database {self.path}: {error}{hint}") from error
 
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -123,7 +128,10 @@ class SqliteSink(Staying):
                 )
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                # On a full disk SQLite has gone back by itself; what it says then must not hide what went wrong.
+                if connection.in_transaction:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
                 raise
 
     def events(

@@ -17,7 +17,7 @@ from nco_guard.redaction import REDACTED, Replacer
 from nco_guard.scan import Verifier
 from nco_guard.scan.files import FileResult, Place, Task
 from nco_guard.scan.jobs import verify_files
-from nco_guard.scan.sources import STDIN, Form, Source, find_sources
+from nco_guard.scan.sources import STDIN, Form, Found, Source, find_sources
 
 __all__ = ["VerifySettings", "run_verify"]
 
@@ -48,9 +48,13 @@ def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> i
             "--show: SARIF goes to other systems, so it never holds what matched; use text or json"
         )
     verifier = Verifier(load_policy(policy))
-    sources, unread, passed = find_sources(paths, globs=settings.globs, form=settings.form)
-    for error in unread:
+    sought = find_sources(paths, globs=settings.globs, form=settings.form)
+    sources, unread = sought.sources, sought.errors
+    for error in (*unread, *sought.passed):
         warn(str(error))
+    if not sources and not unread:
+        unread.append(InputError(", ".join(paths), f"nothing to verify: {_why_nothing(sought, settings)}"))
+        warn(str(unread[0]))
     tasks = _tasks(verifier, sources, paths, settings)
     results: list[FileResult] = []
     jobs = settings.jobs or os.cpu_count() or 1
@@ -68,21 +72,27 @@ def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> i
     errors = len(unread) + sum(result.error_count for result in results)
     found = any(not result.ok for result in results)
     if settings.format == "json":
-        print_json(_document(verifier, results, unread, passed, ok=not found and not errors))
+        print_json(_document(verifier, results, sought, ok=not found and not errors))
     elif settings.format == "sarif":
         from nco_guard import __version__
         from nco_guard.scan.sarif import sarif_log
 
         print_json(sarif_log(verifier.compiled, results, unread, version=__version__))
-    elif any(source.found for source in sources) or passed:
-        _print_summary(results, errors, passed)
+    elif any(source.found for source in sources) or sought.binary:
+        _print_summary(results, errors, sought.binary)
     return 2 if errors else 1 if found else 0
+
+
+def _why_nothing(sought: Found, settings: VerifySettings) -> str:
+    if sought.binary or sought.passed:
+        return "no text file is among what was found"
+    return "no file fits --glob" if settings.globs else "there are no files, or only hidden ones"
 
 
 def _tasks(
     verifier: Verifier, sources: Sequence[Source], paths: Sequence[str], settings: VerifySettings
 ) -> list[Task]:
-    if settings.fields and not any(source.form == "jsonl" for source in sources):
+    if settings.fields and sources and not any(source.form == "jsonl" for source in sources):
         raise NCOGuardError("--field is for JSON lines, and no file is read as such; use --as jsonl")
     targets = [None] * len(sources) if settings.redact is None else _targets(sources, paths, settings.redact)
     if settings.redact is not None:
@@ -152,8 +162,9 @@ def _print_summary(results: Sequence[FileResult], errors: int, passed: int) -> N
 
 
 def _document(
-    verifier: Verifier, results: Sequence[FileResult], unread: Sequence[InputError], passed: int, *, ok: bool
+    verifier: Verifier, results: Sequence[FileResult], sought: Found, *, ok: bool
 ) -> dict[str, object]:
+    unread = sought.errors
     errors = [_error(error) for error in unread] + [_error(e) for result in results for e in result.errors]
     return {
         "ok": ok,
@@ -161,7 +172,7 @@ def _document(
         "files": [_file(result) for result in results],
         "errors": errors,
         "error_count": len(unread) + sum(result.error_count for result in results),
-        "passed_over": passed,
+        "passed_over": sought.binary + len(sought.passed),
     }
 
 

@@ -6,6 +6,7 @@ import fnmatch
 import gzip
 import io
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import IO, Literal
 
 from nco_guard.errors import InputError
 
-__all__ = ["STDIN", "Form", "Source", "find_sources", "lines_of", "opened", "texts_of"]
+__all__ = ["STDIN", "Form", "Found", "Source", "find_sources", "lines_of", "opened", "texts_of"]
 
 STDIN = "-"
 Form = Literal["text", "jsonl"]
@@ -41,17 +42,39 @@ class Source:
     last: int | None = None
 
 
-def find_sources(
-    paths: Sequence[str], *, globs: Sequence[str] = (), form: Form | None = None
-) -> tuple[list[Source], list[InputError], int]:
-    """The files that are meant, in order; what cannot be read; and how many files of folders were passed over.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What `find_sources` found: the files that are meant, in order; what cannot be read; of folders how many binary
+    files were passed over, and what else, each with what it is.
+    """
+
+    sources: list[Source]
+    errors: list[InputError]
+    binary: int
+    passed: list[InputError]
+
+
+# Reading one of these can wait for ever, or never end.
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def find_sources(paths: Sequence[str], *, globs: Sequence[str] = (), form: Form | None = None) -> Found:
+    """What there is to verify. Nothing is waited on: what is no regular file is not opened.
 
     Folders are gone through in the order of names; `globs` (any of them) choose from their files, by name or by path
     within the folder. Hidden files and folders, links to folders, and files that hold a zero byte near their beginning
-    are passed over. `form`: read all as this; else `.jsonl` and `.ndjson` (`.gz` or not) are JSON lines, the rest text.
+    are passed over, and so are FIFOs, sockets, devices and what has no size of its own (under /proc); named by
+    themselves they are errors. `form`: read all as this; else `.jsonl` and `.ndjson` (`.gz` or not) are JSON lines,
+    the rest text.
     """
     found: list[Source] = []
     errors: list[InputError] = []
+    others: list[InputError] = []
     passed = 0
     for name in paths:
         if name == STDIN:
@@ -59,7 +82,10 @@ def find_sources(
         elif os.path.isdir(name):
             for path, relative in _files_of(Path(name), globs):
                 try:
-                    if _is_binary(path):
+                    problem = _endless(str(path))
+                    if problem is not None:
+                        others.append(InputError(str(path), f"{problem}; passed over"))
+                    elif _is_binary(path):
                         passed += 1
                     else:
                         size = path.stat().st_size
@@ -68,11 +94,34 @@ def find_sources(
                     errors.append(InputError(str(path), error.strerror or "cannot be read"))
         else:
             try:
+                problem = _endless(name)
+                if problem is not None:
+                    errors.append(
+                        InputError(name, f"{problem}; pipe what it gives into `nco-guard verify ... -`")
+                    )
+                    continue
                 size = os.stat(name).st_size
                 found.append(Source(name, form or _form(name), Path(name).name, size))
             except OSError as error:
                 errors.append(InputError(name, error.strerror or "cannot be read"))
-    return found, errors, passed
+    return Found(found, errors, passed, others)
+
+
+def _endless(name: str) -> str | None:
+    """What keeps a file from being read to its end; None for an ordinary one."""
+    about = os.stat(name)
+    if not stat.S_ISREG(about.st_mode):
+        return next((kind for test, kind in _KINDS if test(about.st_mode)), "no file")
+    if about.st_size:
+        return None
+    # Under /proc files say that they are empty, and can wait or never end.
+    descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        return "a file without a size of its own" if os.read(descriptor, 1) else None
+    except BlockingIOError:
+        return "a file without a size of its own"
+    finally:
+        os.close(descriptor)
 
 
 def _form(name: str) -> Form:
@@ -115,12 +164,19 @@ def opened(name: str) -> Iterator[IO[bytes]]:
 def texts_of(source: Source) -> Iterator[tuple[str, int, list[InputError]]]:
     """A text file in pieces: the text, how many bytes were read, and the lines in it that are not UTF-8.
 
-    In those lines U+FFFD stands for what could not be read; the rest of the file is not lost.
+    In those lines U+FFFD stands for what could not be read; the rest of the file is not lost. A file that grows is read
+    up to the size that it had when it was found.
     """
     rest, offset, line, last_bad = b"", 0, 1, 0
     with opened(source.name) as file:
+        left = source.size if source.size and not source.name.lower().endswith(".gz") else None
         while True:
-            data = _read(file, source.name, _CHUNK)
+            wanted = _CHUNK if left is None else min(_CHUNK, left)
+            data = _read(file, source.name, wanted) if wanted else b""
+            if left is not None:
+                left -= len(data)
+                if not data and rest and _read(file, source.name, 1):
+                    rest = b""  # the end of that character came later
             block = rest + data
             cut = len(block) - (_unfinished(block) if data else 0)
             block, rest = block[:cut], block[cut:]
@@ -177,11 +233,14 @@ def lines_of(source: Source, size: int = 4 * _CHUNK) -> Iterator[tuple[list[byte
     """
     with opened(source.name) as file:
         place = source.first
+        end = source.last
+        if end is None and source.size and not source.name.lower().endswith(".gz"):
+            end = source.size  # a file that grows is read up to here
         if place:
             file.seek(place - 1)
             place += len(_read(file, source.name, 0, line=True)) - 1
-        while source.last is None or place < source.last:
-            wanted = size if source.last is None else min(size, source.last - place)
+        while end is None or place < end:
+            wanted = size if end is None else min(size, end - place)
             data = _read(file, source.name, wanted)
             if not data:
                 return

@@ -311,3 +311,42 @@ def test_every_line_of_a_log_fits_the_schema_that_is_printed(tmp_path: Path) -> 
     for line in lines:
         check.validate(line)
         assert not check.is_valid({**line, "text": SECRET})
+
+
+class TestFullDisks:
+    """What SQLite says about its transaction must not hide that the disk is full."""
+
+    def test_a_full_database_is_said_to_be_full(self, tmp_path: Path) -> None:
+        with SqliteSink(tmp_path / "log.db") as sink:
+            record(sink)
+            connection = sink._connection
+            assert connection is not None
+            pages = connection.execute("PRAGMA page_count").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            with pytest.raises(AuditError, match=r"disk is full; make room on the disk of") as caught:
+                [record(sink) for _ in range(400)]
+            assert "rollback" not in str(caught.value).casefold()
+            connection.execute("PRAGMA max_page_count = 100000")
+            record(sink)  # goes on once there is room
+
+    def test_a_write_that_the_system_refuses_is_named(self, tmp_path: Path) -> None:
+        program = """
+import resource, sys
+from tests.audit.test_sinks import record
+from nco_guard.audit.sqlite import SqliteSink
+from nco_guard.errors import AuditError
+sink = SqliteSink(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+try:
+    for _ in range(2_000):
+        record(sink)
+except AuditError as error:
+    print(error)
+"""
+        found = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "log.db")],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert "the audit database" in found.stdout
+        assert "rollback" not in found.stdout.casefold()
+        assert "disk" in found.stdout

@@ -246,7 +246,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_several_processes_give_what_one_gives_in_the_same_order(tmp_path: Path) -> None:
-    sources, _, _ = find_sources([str(corpus(tmp_path))])
+    sources = find_sources([str(corpus(tmp_path))]).sources
     tasks = [Task(source) for source in sources]
     verifier = Verifier(POLICY)
 
