@@ -16,6 +16,7 @@ from nco_guard.audit.digests import (
     policy_hmac,
 )
 from nco_guard.audit.events import (
+    OUTCOMES,
     SCHEMA_VERSION,
     AnyEvent,
     DeadEnd,
@@ -73,6 +74,7 @@ from nco_guard.audit.sinks import (
 )
 
 __all__ = [
+    "OUTCOMES",
     "SCHEMA_VERSION",
     "Anchor",
     "AnyEvent",

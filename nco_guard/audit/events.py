@@ -12,12 +12,13 @@ import hashlib
 import hmac
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 from uuid import UUID
 
 from pydantic import (
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -32,6 +33,7 @@ from pydantic_core import to_jsonable_python
 from nco_guard.errors import AuditError
 
 __all__ = [
+    "OUTCOMES",
     "SCHEMA_VERSION",
     "AnyEvent",
     "DeadEnd",
@@ -61,8 +63,51 @@ Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Digest = Annotated[str, StringConstraints(pattern=r"^((hmac-)?sha256:)?[0-9a-f]{64}$")]
 # Labels are for programs (outcomes, reasons, ends): too narrow for a sentence of somebody's text to slip in.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
+Outcome = Literal[
+    # Of the guard.
+    "ended",
+    "length",
+    "stopped",
+    "trimmed",
+    "dead_end",
+    "violated",
+    "state_limit",
+    # Of models and providers that were watched.
+    "answered",
+    "abandoned",
+    "cancelled",
+    "complete",
+    "completed",
+    "content_filter",
+    "end_turn",
+    "eos",
+    "eos_token",
+    "error",
+    "filtered",
+    "function_call",
+    "incomplete",
+    "max_tokens",
+    "none",
+    "pause_turn",
+    "refusal",
+    "safety",
+    "stop",
+    "stop_sequence",
+    "tool_call",
+    "tool_calls",
+    "tool_use",
+    "other",
+]
+"""How a sequence ended; "other" for whatever else somebody said."""
+OUTCOMES: Final[frozenset[str]] = frozenset(get_args(Outcome))
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+def _outcome(said: object) -> str:
+    # A provider's finish reason is its own word, and so may be a piece of text: only words known beforehand are kept.
+    word = said.strip().lower().replace("-", "_") if isinstance(said, str) and len(said) <= 64 else ""
+    return word if word in OUTCOMES else "other"
 
 
 def time_text(moment: datetime) -> str:
@@ -251,11 +296,12 @@ class DeadEnd(Event):
 class RunFinished(Event):
     """A guarded generation is over: one outcome per sequence, and totals over all of them.
 
-    `error` is the name of the exception's type when the run ended by one.
+    An outcome is one of `OUTCOMES`; whatever else is said becomes "other". `error` is the name of the exception's type
+    when the run ended by one.
     """
 
     kind: Literal["run_finished"] = "run_finished"
-    outcomes: tuple[Label, ...]
+    outcomes: tuple[Annotated[Outcome, BeforeValidator(_outcome)], ...]
     interventions: Count
     tokens: Count
     seconds: Seconds

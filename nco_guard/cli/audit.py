@@ -75,8 +75,8 @@ def run_audit_anchor(
         allow_open=True,
         archived=archived,
     )
-    _print(report)
     if not report.ok:
+        _print(report)
         return 1
     anchor = make_anchor(report, signer)
     try:
@@ -84,6 +84,7 @@ def run_audit_anchor(
             stream.write(anchor.to_json() + "\n")
     except OSError as error:
         raise AuditError(f"cannot write the anchor to {output}: {error.strerror}") from error
+    _print(report)
     chains = f"{len(anchor.heads):,} chain{'' if len(anchor.heads) == 1 else 's'}"
     say(
         f"{log}: {chains} anchored in {output}; it vouches that these lines were there, not for who wrote them"

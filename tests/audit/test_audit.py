@@ -10,6 +10,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from nco_guard.audit import (
+    OUTCOMES,
     DeadEnd,
     DecodeView,
     Event,
@@ -187,6 +189,29 @@ def test_no_event_accepts_a_field_for_text(field: str) -> None:
     with pytest.raises(AuditError) as caught:
         parse_event(json.dumps(line))
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        *((outcome, outcome) for outcome in sorted(OUTCOMES)),
+        ("STOP", "stop"),
+        ("end-turn", "end_turn"),
+        ("Max_Tokens", "max_tokens"),
+        *(
+            (said, "other")
+            for said in ("Bluebird", "maria.example", "4111111111111111", SECRET, "", "x" * 10**6)
+        ),
+        *((said, "other") for said in ("stop; maria", "sto\u0440", None, 7, ["stop"], {"stop": 1})),
+    ],
+)
+def test_an_outcome_is_one_of_a_fixed_set_whoever_says_it(said: Any, kept: str) -> None:
+    memory = MemorySink()
+    event = RunRecorder(memory).finished(outcomes=[said, "ended"], interventions=0, tokens=1, seconds=0.1)
+    assert event.outcomes == (kept, "ended")
+    line = json.loads(event.to_json())
+    assert line["outcomes"] == [kept, "ended"]
+    assert parse_event(json.dumps({**line, "outcomes": [said]})).outcomes == (kept,)  # type: ignore[union-attr]
 
 
 def test_text_in_the_wrong_place_is_refused_and_not_repeated_in_the_error() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ from nco_guard.values import Cleaner, texts_of
 __all__ = ["NCOGuardAuditHandler"]
 
 _log = logging.getLogger("nco_guard.audit")
-_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 Response = ChatResponse | CompletionResponse
 
 
@@ -136,7 +134,7 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
         self._verified(run, response)
         raw = response.raw if response is not None and isinstance(response.raw, dict) else {}
         outcome = raw.get("outcome")
-        ended = outcome if isinstance(outcome, str) and _LABEL.fullmatch(outcome) else "answered"
+        ended = outcome if isinstance(outcome, str) else "answered"
         tokens = (response.additional_kwargs if response is not None else {}).get("completion_tokens")
         run.recorder.finished(
             outcomes=[ended] if response is not None else [],
