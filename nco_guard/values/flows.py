@@ -47,6 +47,8 @@ class TextFlow:
     @property
     def decided(self) -> int:
         """What comes before this place is shown, or never will be."""
+        if self._action == "report":
+            return self._length
         return self._waiting[0].place if self._waiting else self._replacer.decided
 
     @property

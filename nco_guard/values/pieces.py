@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from nco_guard.redaction import Placed
+from nco_guard.errors import RedactionError
+from nco_guard.redaction import Action, Placed
 from nco_guard.values.blocks import JOINED, is_block, kind_of_block, role_of_key
+from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.roles import Role
 
-__all__ = ["BlockFlow"]
+__all__ = ["BlockFlow", "Room"]
 
-Clean = Callable[[Any], Any]
+
+class Room(Protocol):
+    """What a stream needs of a cleaner."""
+
+    finder: Finder
+    action: Action
+    where: str
+
+    def value(self, value: Any) -> Any:
+        """A whole value."""
+
+    def recorded(self, flow: TextFlow) -> None:
+        """A text is over."""
 
 
 class _Entry:
@@ -54,17 +68,18 @@ class BlockFlow:
     `rest` until the end. Otherwise every element is one of its own and comes whole, in its place.
     """
 
-    def __init__(
-        self, new_flow: Callable[[], TextFlow], clean: Clean, *, in_pieces: bool, texts_flow: bool = True
-    ) -> None:
-        self._new_flow = new_flow
-        self._clean = clean
+    def __init__(self, room: Room, *, in_pieces: bool, texts_flow: bool = True) -> None:
+        self._room = room
+        self._clean = room.value
         self._in_pieces = in_pieces
         self._texts_flow = texts_flow
         self._flows: dict[tuple[str, str], TextFlow] = {}
         self._fed: dict[int, int] = {}
         self._queues: dict[int, list[_Entry]] = {}
         self._entries: list[_Entry] = []
+        self._said: dict[int, list[str]] = {}
+        self._altered = False
+        self._begun: set[str] = set()
         self._skeletons: dict[tuple[Any, ...], Any] = {}
         self.rest: list[Any] = []
 
@@ -114,7 +129,7 @@ class BlockFlow:
     def _flow(self, block: Any, field: str | None, text: str, kind: tuple[str, str], is_held: bool) -> None:
         flow = self._flows.get(kind)
         if flow is None:
-            flow = self._flows[kind] = self._new_flow()
+            flow = self._flows[kind] = TextFlow(self._room.finder, self._room.action, self._room.where)
             self._fed[id(flow)], self._queues[id(flow)] = 0, []
         self._fed[id(flow)] += len(text)
         entry = _Entry(block, field, flow, self._fed[id(flow)], is_held)
@@ -146,7 +161,7 @@ class BlockFlow:
                 and entry.flow is not None
                 and (entry.field is None or _has_index(entry.block))
             ):
-                shown += self._piece(entry)
+                _add(shown, self._piece(entry))
             elif entry.is_decided:
                 shown += self._whole(entry)
             if not entry.is_decided:
@@ -162,9 +177,12 @@ class BlockFlow:
             return [text] if text else []
         if not entry.shown:
             self._keep_rest(entry)
-        elif not text:
+            entry.shown = True
+        # A block without a text is there too, once.
+        place = repr((entry.field, entry.block["index"]))
+        if not text and (place in self._begun or not entry.is_decided):
             return []
-        entry.shown = True
+        self._begun.add(place)
         return [{**self._skeleton(entry.block), entry.field: text}]
 
     def _keep_rest(self, entry: _Entry) -> None:
@@ -176,7 +194,18 @@ class BlockFlow:
         if self._in_pieces and entry.field is not None:
             self._keep_rest(entry)
             return [{**self._skeleton(entry.block), entry.field: entry.text}]
-        return [self._clean(entry.now)]
+        block = self._clean(entry.now)
+        if entry.flow is not None:
+            self._check(entry, block if entry.field is None else block.get(entry.field))
+        return [block]
+
+    def _check(self, entry: _Entry, text: Any) -> None:
+        """A block that matches by itself was changed: with the others it may make another match."""
+        texts = self._said.setdefault(id(entry.flow), [])
+        texts.append(str(text))
+        self._altered = self._altered or text != entry.text
+        if self._altered and (rules := self._room.finder.rules(["".join(texts)])):
+            raise RedactionError(rules)
 
     def _skeleton(self, block: Mapping[str, Any]) -> Mapping[str, Any]:
         """A block's type and index, in which a text may hide as well."""
@@ -188,6 +217,22 @@ class BlockFlow:
         except TypeError:  # an index that cannot be hashed
             return self._clean(bare)  # type: ignore[no-any-return]
         return self._skeletons[key]  # type: ignore[no-any-return]
+
+
+def _add(shown: list[Any], pieces: list[Any]) -> None:
+    """One piece for each index: what comes together is joined already."""
+    for piece in pieces:
+        last = shown[-1] if shown else None
+        if isinstance(piece, str) and isinstance(last, str):
+            shown[-1] = last + piece
+        elif isinstance(last, dict) and isinstance(piece, dict) and [*last] == [*piece]:
+            field = [*piece][-1]
+            if {**last, field: ""} == {**piece, field: ""}:
+                shown[-1] = {**piece, field: last[field] + piece[field]}
+                continue
+            shown.append(piece)
+        else:
+            shown.append(piece)
 
 
 def _has_index(block: Any) -> bool:

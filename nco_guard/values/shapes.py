@@ -24,7 +24,7 @@ from nco_guard.values.blocks import role_of_key
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.scalars import decoded, prints
 
-__all__ = ["Branch", "Leaf", "Opaque", "Part", "Shape", "shape_of"]
+__all__ = ["Branch", "Leaf", "Opaque", "Part", "Shape", "copied", "shape_of"]
 
 _CODE = (
     type,
@@ -245,7 +245,7 @@ def _object(value: Any, fields: Fields | None) -> Shape:
 
     def put(new: list[Any]) -> Any:
         changed = {part.name: now for part, now in zip(parts, new, strict=True) if now is not part.value}
-        return (rebuild or _copied)(value, changed)
+        return (rebuild or copied)(value, changed)
 
     return Branch(parts, put, plain=fields is None)
 
@@ -281,7 +281,7 @@ def _slots_of(base: type) -> Sequence[str]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _copied(value: Any, changed: Mapping[str, Any]) -> Any:
+def copied(value: Any, changed: Mapping[str, Any]) -> Any:
     """A copy with other fields, not validated: a field may have to hold a text where it held a number."""
     if isinstance(value, BaseModel):
         private = value.__pydantic_private__ or {}

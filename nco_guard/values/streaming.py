@@ -6,30 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from nco_guard.errors import RedactionError, ViolationError
-from nco_guard.redaction import Action
 from nco_guard.values.cleaning import unlike
-from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
-from nco_guard.values.pieces import BlockFlow
+from nco_guard.values.pieces import BlockFlow, Room
 from nco_guard.values.printing import printed_forms
 from nco_guard.values.roles import Fields, Role, fields_of
+from nco_guard.values.shapes import copied
 from nco_guard.values.trees import Tree
 
 __all__ = ["Parts", "ValueStream"]
-
-
-class Room(Protocol):
-    """What a stream needs of a cleaner."""
-
-    finder: Finder
-    action: Action
-    where: str
-
-    def value(self, value: Any) -> Any:
-        """A whole value."""
-
-    def recorded(self, flow: TextFlow) -> None:
-        """A text is over."""
 
 
 class Parts(Protocol):
@@ -146,12 +131,7 @@ class _List:
 
     def __init__(self, room: Room, role: Role) -> None:
         self._room = room
-        self._blocks = BlockFlow(
-            lambda: TextFlow(room.finder, room.action, room.where),
-            room.value,
-            in_pieces=False,
-            texts_flow=role is Role.BLOCKS,
-        )
+        self._blocks = BlockFlow(room, in_pieces=False, texts_flow=role is Role.BLOCKS)
         self._shown = False
         self._kind: type = list
 
@@ -267,24 +247,14 @@ class _Chunks:
             if given and isinstance(given, (str, list)):
                 shown[name] = self._flow(name).feed([given] if isinstance(given, str) else given)
                 emptied[name] = "" if isinstance(given, str) and name not in self._lists else []
-        rest = self._copy(piece, emptied)
+        rest = copied(piece, emptied) if emptied else piece
         self._rest = rest if self._rest is None else self._rest + rest
         return self._pieces(piece, shown)
 
     def _flow(self, name: str) -> BlockFlow:
-        room = self._room
         if name not in self._flows:
-            self._flows[name] = BlockFlow(
-                lambda: TextFlow(room.finder, room.action, room.where), room.value, in_pieces=True
-            )
+            self._flows[name] = BlockFlow(self._room, in_pieces=True)
         return self._flows[name]
-
-    def _copy(self, piece: Any, changed: Mapping[str, Any]) -> Any:
-        if not changed:
-            return piece
-        if hasattr(piece, "model_copy"):
-            return piece.model_copy(update=dict(changed))
-        return self._fields.rebuild(piece, changed) if self._fields.rebuild is not None else piece
 
     def _pieces(self, piece: Any, shown: Mapping[str, list[Any]]) -> list[Any]:
         fields = {
@@ -307,7 +277,7 @@ class _Chunks:
             if blocks.rest:
                 kept[name] = [*(getattr(self._rest, name, None) or []), *blocks.rest]
         pieces = self._pieces(self._rest, shown)
-        return [*pieces, self._room.value(self._copy(self._rest, kept))]
+        return [*pieces, self._room.value(copied(self._rest, kept) if kept else self._rest)]
 
 
 def _sum(before: Any, part: Any) -> Any:
