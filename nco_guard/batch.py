@@ -11,14 +11,15 @@ Where the prompts of a batch have policies of their own, each row inherits its p
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nco_guard.errors import GenerationError
-from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.errors import GenerationError, StateLimitError
+from nco_guard.masking import ENDED, LIMITED, VIOLATED
 
 __all__ = ["RowTracker", "Tables", "TablesSource", "Violation"]
 
@@ -70,6 +71,22 @@ class Violation(NamedTuple):
     token: int
 
 
+class _LimitMet(Exception):
+    """A row's state could not be found in these tables."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+@contextmanager
+def _naming(row: int) -> Iterator[None]:
+    try:
+        yield
+    except StateLimitError as error:
+        raise _LimitMet(row) from error
+
+
 class RowTracker:
     """Follows the joint state of every row of the batches that an engine shows.
 
@@ -83,6 +100,9 @@ class RowTracker:
 
     A forbidden token that stands in a row was forced by somebody else: `violations` names it in the call that first
     shows it, `broken` for as long as it stands in the row, and the row has the state of its text all the same.
+
+    A text that brings an automaton to its limit is read again in fresh tables. Where that does not do either its
+    state is `LIMITED`, for ever; the other rows have theirs.
 
     Several policies: of R rows for n prompts, row r of a new batch belongs to prompt r * n // R (each prompt's beams
     or sequences stand together). From then on a row has the policy of the row it continues, wherever it stands. Only
@@ -113,7 +133,7 @@ class RowTracker:
 
     def reset(self) -> None:
         """Forget every row: whatever comes next is a prompt."""
-        self._tables: list[Tables] = []
+        self._tables: list[Any] = []
         # The ids of the last call, `_length` columns of a buffer.
         self._ids: Ids = np.zeros((0, 0), dtype=np.int64)
         self._length = 0
@@ -166,11 +186,31 @@ class RowTracker:
 
     def follow(self, ids: Ids) -> list[int]:
         """`advance`, for those who want the states one by one."""
+        retried, given_up = False, set[int]()
+        while True:
+            try:
+                return self._follow(ids, given_up)
+            except _LimitMet as met:
+                # The tables are worn now, and their source has fresh ones, in which all rows are read again.
+                if retried:
+                    self._states[met.row] = LIMITED
+                    given_up.add(met.row)
+                retried = True
+
+    def give_up(self, row: int) -> None:
+        """From here on nothing more is said of a row of the last `advance`: its mask cannot be found."""
+        self._states[row] = LIMITED
+
+    def _follow(self, ids: Ids, given_up: set[int]) -> list[int]:
         rows, length = ids.shape
         tables = [source.tables for source in self._sources]
         if not self._tables or any(map(operator.is_not, tables, self._tables)):
             before, self._tables = self._tables, tables
-            self._replay(before)
+            try:
+                self._replay(before)
+            except _LimitMet:
+                self._tables = [None] * len(tables)  # whichever come next, all rows are read again
+                raise
         stays = (
             rows == len(self._ids)
             and length == self._length + 1
@@ -188,39 +228,55 @@ class RowTracker:
         for row in fresh:
             states[row] = ENDED  # it begins here
         last = ids[:, -1].tolist() if length else states
-        if len(tables) == 1:
-            step = tables[0].next
-            reached = [
-                step(state, token) if state >= 0 else state for state, token in zip(states, last, strict=True)
-            ]
-        else:
-            steps = [table.next for table in tables]
-            reached = [
-                steps[policy](state, token) if state >= 0 else state
-                for policy, state, token in zip(self._policies, states, last, strict=True)
-            ]
+        reached = self._stepped(states, last)
         for row in fresh:
-            reached[row] = self._begin(self._policies[row], ids[row])
+            if row in given_up:
+                reached[row] = LIMITED
+                continue
+            with _naming(row):
+                reached[row] = self._begin(self._policies[row], ids[row])
         self._violations = []
         if VIOLATED in reached:
             for row in [row for row, state in enumerate(reached) if state == VIOLATED]:
                 self._violations.append(Violation(row, states[row], last[row]))
-                reached[row] = self._forced(row, length)
+                with _naming(row):
+                    reached[row] = self._forced(row, length)
                 self._broken[row] = min(self._broken[row], length)
         self._states[:, length] = reached
         return reached
+
+    def _stepped(self, states: Sequence[int], last: Sequence[int]) -> list[int]:
+        """The states after one more token in each row."""
+        steps: list[Callable[[int, int], int]] = [tables.next for tables in self._tables]
+        try:
+            if len(steps) == 1:
+                step = steps[0]
+                return [
+                    step(state, token) if state >= 0 else state
+                    for state, token in zip(states, last, strict=True)
+                ]
+            return [
+                steps[policy](state, token) if state >= 0 else state
+                for policy, state, token in zip(self._policies, states, last, strict=True)
+            ]
+        except StateLimitError as error:
+            for row, (policy, state, token) in enumerate(zip(self._policies, states, last, strict=True)):
+                with _naming(row):
+                    _ = steps[policy](state, token) if state >= 0 else state
+            raise _LimitMet(0) from error
 
     def _forced(self, row: int, length: int) -> int:
         """The state of a known row after so many tokens, the last of which is forbidden."""
         prompt = int(self._lengths[row])
         states, tokens = self._states[row, prompt:length], self._ids[row, prompt:length]
-        return self._tables[self._policies[row]].forced(states.tolist(), tokens.tolist())
+        reached: int = self._tables[self._policies[row]].forced(states.tolist(), tokens.tolist())
+        return reached
 
     def _begin(self, policy: int, prompt: Ids) -> int:
         tables = self._tables[policy]
         if not self._reads_prompt[policy]:
-            return tables.start
-        return tables.start_after(self._sources[policy].context_bytes(prompt.tolist()))
+            return int(tables.start)
+        return int(tables.start_after(self._sources[policy].context_bytes(prompt.tolist())))
 
     def _rearrange(self, ids: Ids) -> None:
         """Give each row of `ids` the states of the known row that it continues, or make it a new prompt."""
@@ -300,13 +356,17 @@ class RowTracker:
         known = zip(self._policies, self._ids[:, : self._length], self._lengths.tolist(), strict=True)
         for row, (policy, ids, prompt) in enumerate(known):
             tables = self._tables[policy]
-            if tables is before[policy]:
+            if tables is before[policy] or self._states[row, prompt] == LIMITED:
                 continue
-            state = self._begin(policy, ids[:prompt])
-            self._states[row, prompt] = state
-            for position, token in enumerate(ids[prompt:].tolist(), start=prompt):
-                if state >= 0:
-                    state = tables.next(state, token)
-                if state == VIOLATED:
-                    state = self._forced(row, position + 1)
-                self._states[row, position + 1] = state
+            with _naming(row):
+                self._replay_row(tables, row, ids, prompt)
+
+    def _replay_row(self, tables: Tables, row: int, ids: Ids, prompt: int) -> None:
+        state = self._begin(self._policies[row], ids[:prompt])
+        self._states[row, prompt] = state
+        for position, token in enumerate(ids[prompt:].tolist(), start=prompt):
+            if state >= 0:
+                state = tables.next(state, token)
+            if state == VIOLATED:
+                state = self._forced(row, position + 1)
+            self._states[row, position + 1] = state

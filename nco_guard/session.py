@@ -11,9 +11,10 @@ import operator
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from nco_guard.masking.device import DeviceTables
 
 __all__ = ["BoundGuard", "Session"]
+
+T = TypeVar("T")
 
 
 _DEFAULT_LIMIT = 512 << 20
@@ -93,6 +96,7 @@ class BoundGuard(Shared):
         self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
+        self._limits_met = False
         self._device_lock = threading.Lock()
         self._on_devices: dict[str, DeviceTables] = {}
         self._device_seconds: dict[str, float] = {}
@@ -198,8 +202,14 @@ class BoundGuard(Shared):
         if self._tables.full:
             with self._lock:
                 if self._tables.full:
+                    self._limits_met = self.limits_met
                     self._tables = self._fresh(self._tables)
         return self._tables
+
+    @property
+    def limits_met(self) -> bool:
+        """Whether some text has met a limit so far: of an automaton, or of how far ways out are looked for."""
+        return self._limits_met or self._tables.worn or self._tables.undecided_masks > 0
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -276,12 +286,18 @@ class BoundGuard(Shared):
             self._device_seconds[where] = time.perf_counter() - started
             return found
 
-    def _explaining(self) -> Explainer:
-        """What explains the masks; made at the first call, with automata of its own, and kept."""
+    @contextmanager
+    def _explaining(self) -> Iterator[Explainer]:
+        """What explains the masks; made at the first call, with automata of its own, and kept until these are full."""
         with self._explainer_lock:
             if self._explainer is None:
                 self._explainer = Explainer(self._compiled, self.vocabulary, self._tree)
-            return self._explainer
+            explainer = self._explainer
+        try:
+            yield explainer
+        except StateLimitError:
+            self._explainer = None
+            raise
 
     def session(self, context: str | Sequence[int] | None = None) -> Session:
         """A new sequence. `context`: the text or token ids that the output continues, for rules that read it."""
@@ -307,9 +323,10 @@ class Session:
     def __init__(self, bound: BoundGuard, context: bytes = b"") -> None:
         self._bound = bound
         self._context = context
-        self._tables = bound.tables
         self._ids: list[int] = []
-        self._states: list[int] = [self._tables.start_after(context)]
+        self._states: list[int] = []
+        self._tables: JointTables | None = None
+        _ = self._state
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _replayed, (self._bound, self._context, tuple(self._ids))
@@ -319,6 +336,16 @@ class Session:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
         return self.fork()
+
+    def _ask(self, question: Callable[[JointTables, int], T]) -> T:
+        """Ask the present tables about the current state; where an automaton meets its limit, fresh ones, once.
+
+        Errors: `StateLimitError` where this text alone is too much for a rule; the guard is whole for all others.
+        """
+        try:
+            return question(*self._now())
+        except StateLimitError:
+            return question(*self._now())
 
     def _now(self) -> tuple[JointTables, int]:
         """The present tables and the current joint state in them; replayed if they were replaced.
@@ -337,7 +364,7 @@ class Session:
 
     @property
     def _state(self) -> int:
-        return self._now()[1]
+        return self._ask(lambda _, state: state)
 
     def forbidden_ids(self, remaining: int | None = None) -> NDArray[np.int64]:
         """Sorted ids of the forbidden tokens, int64; shared, read-only.
@@ -346,8 +373,8 @@ class Session:
         which the text could not end in time are forbidden too. Errors: `ArgumentError` for what is no whole number,
         `ValueError` for a negative one.
         """
-        tables, state = self._now()
-        return tables.forbidden(state, _checked_remaining(remaining))
+        left = _checked_remaining(remaining)
+        return self._ask(lambda tables, state: tables.forbidden(state, left))
 
     def mask(self, remaining: int | None = None) -> NDArray[np.bool_]:
         """bool [vocab_width], True = forbidden. Cost: O(vocab_width); `forbidden_ids` is the sparse form."""
@@ -358,8 +385,7 @@ class Session:
     def penalties(self) -> NDArray[np.float32]:
         """float32 [vocab_width]: what soft rules subtract from each logit."""
         amounts = np.zeros(self._bound.vocabulary.width, np.float32)
-        tables, state = self._now()
-        ids, values = tables.penalties(state)
+        ids, values = self._ask(lambda tables, state: tables.penalties(state))
         amounts[ids] = values
         return amounts
 
@@ -370,10 +396,11 @@ class Session:
         what is no token id, `GenerationError` after the end.
         """
         token_id = self._checked_token(token_id)
-        tables, state = self._now()
+        tables, state, reached = self._ask(
+            lambda tables, state: (tables, state, tables.next(state, token_id))
+        )
         if state == ENDED:
             raise GenerationError("this sequence has ended; call rollback() or start another session")
-        reached = tables.next(state, token_id)
         if reached == VIOLATED:
             rules = ", ".join(tables.rules_at_fault(state, token_id)) or "no token of the tokenizer"
             raise ForbiddenTokenError(f"token {token_id} is forbidden at step {len(self._ids)}: {rules}")
@@ -406,9 +433,10 @@ class Session:
         text and over what is forbidden (over the vocabulary, if rules are soft or monitored). Errors:
         `ForbiddenTokenError` for a token outside the vocabulary, `ValueError` for a negative limit.
         """
-        bound = self._bound
-        tables, state = self._now()
-        forbidden = tables.forbidden(state, _checked_remaining(remaining))
+        bound, remaining = self._bound, _checked_remaining(remaining)
+        tables, state, forbidden = self._ask(
+            lambda tables, state: (tables, state, tables.forbidden(state, remaining))
+        )
         tokens_left = HORIZON if remaining is None else min(remaining, HORIZON)
         if token_id is not None:
             token_id = self._checked_token(token_id)
@@ -416,27 +444,31 @@ class Session:
                 return TokenExplanation(token_id, False, ())
             token = np.array([token_id], np.int64)
             masked = np.isin(token, forbidden)
-            return bound._explaining().tokens(self._context, self._ids, token, masked, tokens_left)[0]
+            with bound._explaining() as explainer:
+                return explainer.tokens(self._context, self._ids, token, masked, tokens_left)[0]
         if _whole("limit", limit, "give how many tokens are to be shown") < 0:
             raise ValueError(f"limit must be 0 or more, got {limit}")
         late = np.setdiff1d(forbidden, tables.forbidden(state)) if tokens_left < HORIZON else forbidden[:0]
-        return bound._explaining().everything(
-            self._context, self._ids, forbidden, late, tokens_left, ended=state == ENDED, limit=limit
-        )
+        with bound._explaining() as explainer:
+            return explainer.everything(
+                self._context, self._ids, forbidden, late, tokens_left, ended=state == ENDED, limit=limit
+            )
 
     @property
     def may_end(self) -> bool:
         """Whether the text may end here (and so whether end-of-sequence is allowed)."""
-        tables, state = self._now()
-        return tables.may_end(state)
+        return self._ask(lambda tables, state: tables.may_end(state))
 
     @property
     def dead_end(self) -> bool:
         """Whether nothing is allowed here, end-of-sequence included. Never so for one who kept to the masks, unless
         the policy leaves no text at all that this vocabulary can write.
         """
-        tables, state = self._now()
-        return state != ENDED and len(tables.forbidden(state)) == self._bound.vocabulary.width
+        return self._ask(
+            lambda tables, state: (
+                state != ENDED and len(tables.forbidden(state)) == self._bound.vocabulary.width
+            )
+        )
 
     @property
     def ended(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +31,14 @@ from nco_guard.masking.tables import ConstraintTable
 from nco_guard.store import Store
 from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["ENDED", "VIOLATED", "JointTables"]
+__all__ = ["ENDED", "LIMITED", "VIOLATED", "JointTables"]
 
 # Beginnings of text after which the first masks are worked out when tables are made, rather than in the first steps.
 _EVERYWHERE = (b"e", b"E", b"1", b" ", b".", b"\n", "\u00f6".encode())
 
 VIOLATED = -1
 ENDED = -2
+LIMITED = -3
 
 
 def _holds(mask: NDArray[np.int64], token: int) -> bool:
@@ -55,6 +56,8 @@ class JointTables:
     `start`: the joint state of the empty text. Besides joint states (>= 0) there are two answers of `next`: `VIOLATED`
     for a token that the mask forbids, which is no state, and `ENDED` after end-of-sequence, where nothing is masked. Of
     a text that holds a forbidden token all the same, `forced` has the state.
+
+    `LIMITED` is what others write in place of a state that could not be found: nothing is allowed there.
 
     `full`: the memory limit was passed. Everything still works; whoever owns the tables replaces them by fresh ones,
     and sequences replay their tokens (a state is a function of the text). `worn`: some automaton met a limit of its own
@@ -308,7 +311,7 @@ class JointTables:
     def may_end(self, state: int) -> bool:
         """Whether the text may end here."""
         if state < 0:
-            return True
+            return state != LIMITED
         known = self._may_end.get(state)
         if known is None:
             with self._working():
@@ -324,16 +327,17 @@ class JointTables:
         the text could not be brought to an allowed end in time are forbidden too.
         """
         if state < 0:
-            return NO_IDS
+            return np.arange(self.vocabulary.width) if state == LIMITED else NO_IDS
         key = _mask_key(state, remaining)
         known = self._forbidden.get(key)
         if known is None:
             with self._working():
-                known = self._left(state).together.forbidden(self._hard_states(state), key[1])
+                together = self._left(state).together
+                known = together.forbidden(self._hard_states(state), key[1])
                 known.flags.writeable = False
+                if together.undecided:
+                    self._undecided[key] = together.undecided
                 self._forbidden[key] = known
-                if self._together.undecided:
-                    self._undecided[key] = self._together.undecided
                 self._mask_bytes += known.nbytes
                 self._looked()
         return known
@@ -380,6 +384,20 @@ class JointTables:
             ends = [t for t in self.vocabulary.eos_ids if table.completes_end(own, t)]
         return union([ids, np.array(ends, np.int64)], self.vocabulary.width) if ends else ids
 
+    def stuck(self, state: int, remaining: int | None = None) -> bool:
+        """Whether a text cannot go on here because a limit was met.
+
+        Its state or its mask could not be found, or no token is left and for some of them it was not decided whether
+        the text could end after them.
+        """
+        if state < 0:
+            return state == LIMITED
+        try:
+            nothing = len(self.forbidden(state, remaining)) == self.vocabulary.width
+        except StateLimitError:
+            return True
+        return nothing and self.undecided(state, remaining) > 0
+
     def rules_completing(self, state: int, token: int) -> tuple[str, ...]:
         """The rules, hard, soft or monitored, whose match this token would complete here; by feeding its bytes."""
         return self._rules(state, token)[0]
@@ -394,7 +412,8 @@ class JointTables:
             return (), ()
         found: dict[str, None] = {}
         pending: dict[str, None] = {}
-        with self._working():
+        # Whose match a token completes is for people to know; where an automaton can go no further it is not said.
+        with suppress(StateLimitError), self._working():
             for table, own in zip(self._left(state).tables, self._states[state], strict=True):
                 constraint, automaton, current = table.constraint, table.automaton, own
                 own_state = automaton.inner_state if isinstance(automaton, ForgivingAutomaton) else int

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from nco_guard.errors import DeadEndError, GenerationError
+from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
 from nco_guard.masking import ENDED, VIOLATED
 from nco_guard.session import BoundGuard
 from nco_guard.verify import Report
 
 __all__ = ["CUT", "Outcome", "Verifies", "refuse_broken", "settle", "verified"]
 
-Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end", "violated"]
+Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end", "violated", "state_limit"]
 #: The outcomes of sequences whose tail was cut back.
-CUT: tuple[Outcome, ...] = ("trimmed", "dead_end", "violated")
+CUT: tuple[Outcome, ...] = ("trimmed", "dead_end", "violated", "state_limit")
 
 
 class Verifies(Protocol):
@@ -41,29 +41,56 @@ def settle(
     fills: the decoding loop fills up with impossible candidates where too few possible ones are left, as beam search
     does; then a forbidden token is nobody's doing.
     """
-    tables, vocabulary = bound.tables, bound.vocabulary
+    vocabulary = bound.vocabulary
     if pad is not None and pad not in vocabulary.eos_ids:
         while answer and answer[-1] == pad:
             answer = answer[:-1]
-    state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
-    kept = 0 if tables.may_end(state) else None
-    cut: Outcome = "trimmed"
-    for length, token in enumerate(answer, start=1):
-        state = tables.next(state, token)
-        if state == ENDED:
-            return answer[:length], "ended"
-        if state == VIOLATED:
-            cut = "trimmed" if fills else "violated"
-            if token in vocabulary.eos_ids and bound.policy.on_dead_end == "end":
-                cut = "dead_end"  # what the policy says, not somebody else
-            break
-        if tables.may_end(state):
-            kept = length
+    try:
+        kept, cut = _settled(bound, prompt, answer, limit, fills=fills)
+    except StateLimitError:
+        # What others led to filled these tables: once more, in fresh ones.
+        kept, cut = _settled(bound, prompt, answer, limit, fills=fills, last=True)
     if kept is None:
         raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
-    if kept < len(answer) or cut == "violated":
+    if cut == "ended" or kept < len(answer) or cut in ("violated", "state_limit"):
         return answer[:kept], cut
     return answer, "length" if len(answer) >= limit else "stopped"
+
+
+def _settled(
+    bound: BoundGuard, prompt: list[int], answer: list[int], limit: int, *, fills: bool, last: bool = False
+) -> tuple[int | None, Outcome]:
+    """How many tokens are kept, None if the text may end nowhere, and what cut off the others ("trimmed": nothing yet).
+
+    last: a text that meets a limit is cut there; else that is raised.
+    """
+    tables, vocabulary = bound.tables, bound.vocabulary
+    kept: int | None = None
+    length = 0
+    try:
+        state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
+        kept = 0 if tables.may_end(state) else None
+        for length, token in enumerate(answer, start=1):
+            before, state = state, tables.next(state, token)
+            ends = token in vocabulary.eos_ids
+            # A text that met a limit is ended by whoever masks; here it is looked at again.
+            if ends and bound.limits_met and tables.stuck(before, limit - length):
+                return (length - 1 if state == ENDED else kept), "state_limit"
+            if state == ENDED:
+                return length, "ended"
+            if state == VIOLATED:
+                if ends and bound.policy.on_dead_end == "end":
+                    return kept, "dead_end"  # what the policy says, not somebody else
+                if ends and bound.limits_met and not fills:
+                    return kept, "state_limit"
+                return kept, "trimmed" if fills else "violated"
+            if tables.may_end(state):
+                kept = length
+    except StateLimitError:
+        if not last:
+            raise
+        return kept, "state_limit"
+    return kept, "trimmed"
 
 
 def verified(

@@ -12,9 +12,9 @@ from transformers import LogitsProcessor
 
 from nco_guard.batch import Ids, RowTracker, Violation
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
-from nco_guard.errors import ForcedTokenWarning, TokenizerError, UnsupportedError
-from nco_guard.masking import ENDED
+from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
+from nco_guard.errors import ForcedTokenWarning, StateLimitError, TokenizerError, UnsupportedError
+from nco_guard.masking import LIMITED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
@@ -59,9 +59,10 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             can do that, and so do the drafts of assisted decoding, which are then thrown away.
 
     `__call__(input_ids, scores)`: int64 [rows, length] and float [rows, width] -> float [rows, width]. Raises
-    `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left, and
-    `UnsupportedError` under continuous batching, which shows no sequences. Guards of different vocabularies are a
-    `TokenizerError` when it is made.
+    `TokenizerError` if the width is another than the vocabulary's, `DeadEndError` if no token is left,
+    `StateLimitError` where a limit was met and the engine is not known to end the row, and `UnsupportedError` under
+    continuous batching, which shows no sequences. Guards of different vocabularies are a `TokenizerError` when it is
+    made.
     """
 
     def __init__(
@@ -111,9 +112,22 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 f"bind it with vocab_width={scores.shape[-1]}"
             )
         ids: Ids = input_ids.to("cpu", torch.int64).numpy()
+        result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
+        for attempt in range(len(ids) + 2):
+            try:
+                self._mask(ids, result)
+                return result
+            except LimitMet as met:
+                # The next look is at fresh tables. What cannot go on in these either is given up, and it alone.
+                if attempt:
+                    self._tracker.give_up(met.row)
+        raise StateLimitError(
+            "these texts bring rules to the limits of their automata, one after another; make counted repeats shorter"
+        )
+
+    def _mask(self, ids: Ids, result: torch.Tensor) -> None:
         tracker = self._tracker
         states = tracker.follow(ids)
-        result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
         length = ids.shape[1]
         lasts = ids[:, -1].tolist() if length else [None] * len(states)
         groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
@@ -121,18 +135,18 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         for row, (state, prompt, policy) in enumerate(
             zip(states, tracker.prompt_lengths.tolist(), tracker.policies, strict=True)
         ):
-            if state < 0:
-                if state == ENDED and not self._engine_ends:
+            ended = state == LIMITED and length > prompt and lasts[row] in self._vocabulary.eos_ids
+            if ended or (state < 0 and state != LIMITED):
+                if not self._engine_ends:
                     self._silence(result, row)
                 continue
             remaining = self._remaining(prompt, length)
             if broken[row]:
-                remaining = kept_limit(groups[policy].tables, state, remaining)
+                remaining = kept_limit(groups[policy].tables, state, remaining, row)
             groups[policy].add(row, state, remaining, length - prompt, lasts[row])
         for violation in tracker.violations:
             self._tell(groups[tracker.policies[violation.row]], violation, live=states[violation.row] >= 0)
         self._masker.apply(result, groups)
-        return result
 
     def _tell(self, group: LiveRows, violation: Violation, *, live: bool) -> None:
         row, state, token = violation

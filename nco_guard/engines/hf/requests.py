@@ -17,9 +17,9 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
-from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
-from nco_guard.masking import VIOLATED, JointTables
+from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
+from nco_guard.errors import DeadEndError, GenerationError, StateLimitError, TokenizerError
+from nco_guard.masking import LIMITED, VIOLATED, JointTables
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedRequest", "RequestsProcessor"]
@@ -31,7 +31,8 @@ class GuardedRequest:
     """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
 
     number: counts the requests of one batch. limit: how many tokens it may generate. bound: its own guard's.
-    error: why the policy could not let it go on, found while others generate. broken: a token was forced that the
+    error: why the policy could not let it go on, found while others generate. limited: its text brings a rule to its
+    limit. broken: a token was forced that the
     guard forbids; forced: the rules that it breaks, where it is the last one.
     """
 
@@ -44,6 +45,7 @@ class GuardedRequest:
         self.limit = limit
         self.recording = recording
         self.error: DeadEndError | None = None
+        self.limited = False
         self.broken = False
         self.forced: tuple[str, ...] | None = None
         self._tables: JointTables | None = None
@@ -126,38 +128,67 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
 
     def prepare_tensor_args(self, requests_with_new_token: Sequence[FutureRequestState]) -> torch.Tensor:
         """Find the states of the coming step; int32 [requests], its number for each row."""
+        found = [self._shown_by(future) for future in requests_with_new_token]
+        for attempt in range(len(found) + 2):
+            try:
+                live = self._live(found)
+                break
+            except LimitMet as met:
+                # The next look is at fresh tables. What cannot go on in these either is given up, and it alone.
+                if attempt:
+                    found[met.row][0].limited = True
+        else:
+            raise StateLimitError(
+                "these texts bring rules to the limits of their automata, one after another"
+            )
+        requests = [request for request, _ in found]
+        self._number += 1
+        self._forget_retired()
+        self._shown = requests
+        self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
+        self._waiting = live
+        return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
+
+    def _shown_by(self, future: FutureRequestState) -> tuple[GuardedRequest, list[int]]:
+        """A request that gets a token in the coming step, and what it has generated."""
+        output = future.state.to_generation_output()
+        request = self._requests.get(output.request_id)
+        if request is None:
+            raise GenerationError("a request was added to this manager that the guard does not know")
+        return request, output.generated_tokens
+
+    def _live(self, found: Sequence[tuple[GuardedRequest, list[int]]]) -> list[LiveRows]:
+        """The rows of the coming step, with all that is needed to mask them; `LimitMet` where that cannot be found."""
         tables: dict[BoundGuard, JointTables] = {}
         live: dict[BoundGuard, LiveRows] = {}
-        requests: list[GuardedRequest] = []
-        for row, future in enumerate(requests_with_new_token):
-            output = future.state.to_generation_output()
-            request = self._requests.get(output.request_id)
-            if request is None:
-                raise GenerationError("a request was added to this manager that the guard does not know")
+        for row, (request, generated) in enumerate(found):
             bound = request.bound
             # Tables may be replaced between two looks at them; the states of a step belong to the same ones.
             present = tables.setdefault(bound, bound.tables)
-            generated = output.generated_tokens
-            state, step = request.state_after(present, generated), len(generated)
-            if state < 0 or step >= request.limit:
+            state, step = self._state_of(request, present, generated, row), len(generated)
+            if (state < 0 and state != LIMITED) or step >= request.limit:
                 raise GenerationError(
                     "a request goes on after its end: its tokens were not those of the guard"
                 )
             remaining: int | None = request.limit - step - 1
             if request.broken:
-                remaining = kept_limit(present, state, remaining)
-            requests.append(request)
+                remaining = kept_limit(present, state, remaining, row)
             if bound not in live:
                 live[bound] = LiveRows.none(bound, present)
             live[bound].add(row, state, remaining, step, None)
             if request.forced is not None:
                 live[bound].forced[row] = request.forced
-        self._number += 1
-        self._forget_retired()
-        self._shown = requests
-        self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
-        self._waiting = list(live.values())
-        return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
+        return list(live.values())
+
+    def _state_of(self, request: GuardedRequest, tables: JointTables, generated: list[int], row: int) -> int:
+        if request.limited:
+            return LIMITED
+        try:
+            state = request.state_after(tables, generated)
+            _ = tables.forbidden(state, request.limit - len(generated) - 1), tables.penalties(state)
+        except StateLimitError as error:
+            raise LimitMet(row) from error
+        return state
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
         """Mask float [rows, width] in place; rows after those of the requests are nobody's and stay as they are."""

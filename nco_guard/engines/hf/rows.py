@@ -18,12 +18,12 @@ import torch
 
 from nco_guard.batch import Ids
 from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, holds, scores_of
-from nco_guard.errors import DeadEndError, GenerationError
+from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "RowMasker", "StepReport", "kept_limit", "undefined_scores"]
+__all__ = ["LimitMet", "LiveRows", "RowMasker", "StepReport", "kept_limit", "undefined_scores"]
 
 T = TypeVar("T")
 
@@ -116,15 +116,26 @@ class LiveRows(NamedTuple):
         self.lasts.append(last)
 
 
-def kept_limit(tables: JointTables, state: int, remaining: int | None) -> int | None:
+def kept_limit(tables: JointTables, state: int, remaining: int | None, row: int) -> int | None:
     """How many tokens may follow, for a row that holds a forced token; None where none leads to an end in time."""
-    if remaining is not None and len(tables.forbidden(state, remaining)) == tables.vocabulary.width:
-        return None
+    try:
+        if remaining is not None and len(tables.forbidden(state, remaining)) == tables.vocabulary.width:
+            return None
+    except StateLimitError as error:
+        raise LimitMet(row) from error
     return remaining
 
 
+class LimitMet(Exception):
+    """A row's mask cannot be found in these tables, which are worn: others have to be asked for all rows."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
 class RowMasker:
-    """Masks live rows.
+    """Masks live rows. One whose state or mask met a limit (`JointTables.stuck`) is ended, whatever the policy says.
 
     Guarantee: in the rows named, the columns of forbidden tokens become -inf and penalties of soft rules are
     subtracted; every other score stays as it is, bit by bit. A dead end is resolved by the row's own policy.
@@ -157,7 +168,8 @@ class RowMasker:
         """Mask one step.
 
         result: float [rows, width], the scores, written in place. groups: rows by policy, all of one width; the beams
-        of a sequence have one policy. Raises `DeadEndError`, and `GenerationError` for scores that are no numbers: no
+        of a sequence have one policy. Raises `LimitMet` before anything is written, `StateLimitError` for a row that
+        cannot be ended, `DeadEndError`, and `GenerationError` for scores that are no numbers: no
         choice among them means anything.
         """
         columns: dict[int, Ids] = {}
@@ -173,7 +185,10 @@ class RowMasker:
                 key = (state, remaining)
                 forbidden = known.get(key)
                 if forbidden is None:
-                    forbidden = known[key] = forbidden_in(state, remaining)
+                    try:
+                        forbidden = known[key] = forbidden_in(state, remaining)
+                    except StateLimitError as error:
+                        raise LimitMet(row) from error
                 columns[row] = forbidden
             if facts.soft:
                 penalties |= _penalties(result, group)
@@ -251,11 +266,15 @@ class RowMasker:
         total = result.shape[0]
         families = (range(first, min(first + self._beams, total)) for first in range(0, total, self._beams))
         lost = [row for family in families if dead and dead.issuperset(family) for row in family]
-        return {row: self._resolution(_group_of(groups, row).bound, columns[row]) for row in lost}
+        return {row: self._resolution(_group_of(groups, row), row, columns[row]) for row in lost}
 
-    def _resolution(self, bound: BoundGuard, forbidden: Ids) -> tuple[str, int | None]:
+    def _resolution(self, group: LiveRows, row: int, forbidden: Ids) -> tuple[str, int | None]:
         """What the policy has for a dead end: its name, and the token to write; None: an error."""
+        bound, at = group.bound, group.rows.index(row)
         wanted = bound.policy.on_dead_end
+        if group.tables.stuck(group.states[at], group.remaining[at]):
+            ends = bound.vocabulary.eos_ids if self._engine_ends else ()
+            return "state_limit", min(ends, default=None)
         if wanted == "fallback" and bound.fallback_id is not None and bound.fallback_id not in forbidden:
             return "fallback", bound.fallback_id
         if wanted == "end":
@@ -270,6 +289,12 @@ class RowMasker:
         if token is not None:
             return token
         wanted = _group_of(groups, row).bound.policy.on_dead_end
+        if name == "state_limit":
+            raise StateLimitError(
+                f"row {row}: this text brings a rule to the limit of its automaton, or what could still be written was "
+                "not decided within the bound, so the text can neither go on nor end here; use guard.generate, which "
+                "ends it where it may end, or make the rule's counted repeats shorter"
+            )
         error = DeadEndError(
             f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {wanted}, "
             f"resolved by: {name}); if another processor masks tokens as well (min_new_tokens, "
@@ -329,7 +354,10 @@ def _penalties(result: torch.Tensor, group: LiveRows) -> dict[int, tuple[Ids, to
     """What soft rules subtract, by row: ids, the same on the device, and amounts."""
     found: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
     for row, state in zip(group.rows, group.states, strict=True):
-        ids, amounts = group.tables.penalties(state)
+        try:
+            ids, amounts = group.tables.penalties(state)
+        except StateLimitError as error:
+            raise LimitMet(row) from error
         if len(ids):
             at = torch.from_numpy(np.array(ids)).to(result.device)
             found[row] = ids, at, torch.from_numpy(np.array(amounts)).to(result)
