@@ -144,16 +144,26 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             if broken[row]:
                 remaining = kept_limit(groups[policy].tables, state, remaining, row)
             groups[policy].add(row, state, remaining, length - prompt, lasts[row])
-        for violation in tracker.violations:
-            self._tell(groups[tracker.policies[violation.row]], violation, live=states[violation.row] >= 0)
-        self._masker.apply(result, groups)
+        told = [
+            self._forced(groups[tracker.policies[violation.row]], violation, live=states[violation.row] >= 0)
+            for violation in tracker.violations
+        ]
+        try:
+            self._masker.apply(result, groups)
+        except LimitMet:
+            told.clear()  # the same is seen again in fresh tables
+            raise
+        finally:
+            for message in told:
+                self._on_forced(message)
 
-    def _tell(self, group: LiveRows, violation: Violation, *, live: bool) -> None:
+    def _forced(self, group: LiveRows, violation: Violation, *, live: bool) -> str:
+        """Note which rules a forced token breaks; what is said of it."""
         row, state, token = violation
         rules = group.tables.rules_at_fault(state, token)
         if live:
             group.forced[row] = rules
-        self._on_forced(forced_token(row, rules))
+        return forced_token(row, rules)
 
     def _remaining(self, prompt: int, length: int) -> int | None:
         """How many tokens may still follow the one that is being chosen; None: no limit is known.
