@@ -67,7 +67,8 @@ class GenerationResult:
         outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
             criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
             where it may; "violated": the same, before a forbidden token that something else forced; "dead_end":
-            the same, where no token was left and the policy says `on_dead_end: end`.
+            the same, where no token was left and the policy says `on_dead_end: end`; "state_limit": the same, where
+            the text met a limit of a rule's automaton or of how far ways out are looked for.
         reports: the verifier's report on each text.
         output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
             way.
