@@ -17,7 +17,7 @@ from nco_guard.errors import UnsupportedError
 if TYPE_CHECKING:
     from langchain_nco_guard.verified import VerifiedChatModel
 
-__all__ = ["verified_structured_output"]
+__all__ = ["parsed_output", "verified_structured_output"]
 
 
 def verified_structured_output(
@@ -55,14 +55,20 @@ def verified_structured_output(
             "model for each of them, and with_fallbacks on what that gives"
         )
     verified: Runnable[Any, Any] = model._around(asking, parsed=not _calls_tools(asking))
+    return parsed_output(verified, parsers[0], include_raw=include_raw) | step
+
+
+def parsed_output(
+    model: Runnable[Any, Any], parser: Runnable[Any, Any], *, include_raw: bool
+) -> Runnable[Any, Any]:
+    """A model and a parser, as LangChain's own models put them together."""
     if not include_raw:
-        made: Runnable[Any, Any] = verified | parsers[0] | step
+        made: Runnable[Any, Any] = model | parser
         return made
-    # As LangChain's own models do it.
     parse = RunnablePassthrough.assign(
-        parsed=itemgetter("raw") | parsers[0], parsing_error=lambda _: None
+        parsed=itemgetter("raw") | parser, parsing_error=lambda _: None
     ).with_fallbacks([RunnablePassthrough.assign(parsed=lambda _: None)], exception_key="parsing_error")
-    return RunnableMap(raw=verified) | parse | step
+    return RunnableMap(raw=model) | parse
 
 
 def _calls_tools(asking: Any) -> bool:

@@ -30,6 +30,7 @@ from langchain_nco_guard._chat_format import (
     Reply,
     template_messages,
 )
+from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import (
     GuardSource,
@@ -39,6 +40,7 @@ from langchain_nco_guard._guards import (
     seeing_through_json,
     with_policy,
 )
+from langchain_nco_guard._structured import parsed_output
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf.options import Settings
@@ -122,6 +124,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     # Enforced besides, whatever policy a call has.
     _also: tuple[Guard, ...] = PrivateAttr(default=())
+    # Somebody will parse the text of the answer as JSON.
+    _json: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -309,16 +313,17 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
         Args:
             method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses
-                the text of the answer. The schema is asked for and checked, not enforced while decoding; `strict`
-                changes nothing.
+                the text of the answer, which is guarded as what it reads, too (`\\u0040`), and shown once it is
+                complete. The schema is asked for and checked, not enforced while decoding; `strict` changes nothing.
         """
-        if method != "json_mode" or include_raw:
+        if method != "json_mode":
             return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
         parser: Any = JsonOutputParser()
         if isinstance(schema, type) and is_basemodel_subclass(schema):
             parser = PydanticOutputParser(pydantic_object=schema)
-        structured: Runnable[LanguageModelInput, dict[str, Any] | BaseModel] = self | parser
-        return structured
+        model = self.model_copy()
+        model._json = True
+        return parsed_output(model, parser, include_raw=include_raw)
 
     # -- generation --------------------------------------------------------------------------------------------
 
@@ -361,7 +366,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         choice = given.pop("tool_choice", None)
         if choice == "none":
             tools = None
-        if tools:
+        if tools or self._json:
             guard = seeing_through_json(guard)
         prompt: str = self.tokenizer.apply_chat_template(
             template_messages(messages), tools=tools or None, add_generation_prompt=True, tokenize=False
@@ -422,7 +427,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         result = call.guard.generate(self.model, self.tokenizer, call.encoded, **call.options)
         generations = []
         for text, ids, outcome in zip(result.texts, result.token_ids, result.outcomes, strict=True):
-            reply = call.reply().whole(text)
+            reply = self._checked(call.reply().whole(text))
             message = AIMessage(
                 content=reply.content,
                 tool_calls=reply.tool_calls,
@@ -448,7 +453,11 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         }
         reply = call.reply()
         calls = 0
-        for new in reply.over(call.guard.stream(self.model, self.tokenizer, call.encoded, **options)):
+        news = reply.over(call.guard.stream(self.model, self.tokenizer, call.encoded, **options))
+        if self._json:
+            news = iter([*news])
+            self._checked(reply)
+        for new in news:
             yield _chunk(new, calls)
             calls += not isinstance(new, str)
         outcome = "length" if counter.written >= call.limit else "ended"
@@ -461,6 +470,14 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 chunk_position="last",
             )
         )
+
+    def _checked(self, reply: Reply) -> Reply:
+        """Text that will be parsed holds nothing that only parsing brings out, such as 4e15."""
+        if self._json:
+            Cleaner(self._enforced(), "raise", where="structured output", record=False).json_text(
+                reply.content
+            )
+        return reply
 
     def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:
         guard = self._enforced(kwargs.get("policy"))

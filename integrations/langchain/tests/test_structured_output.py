@@ -1,0 +1,155 @@
+"""Structured output of verified models keeps the method of the model inside, and what is parsed is verified, too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from checks import check_everything, violated_rules
+from inner_models import Delegating, Fails
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
+from langchain_core.runnables import RunnableLambda
+from places import Everything
+from pydantic import BaseModel
+
+from langchain_nco_guard import ChatNCOGuard, VerifiedChatModel
+from langchain_nco_guard.testing import ScriptedChatModel
+from nco_guard import Guard, Policy, RegexRule
+from nco_guard.errors import UnsupportedError, ViolationError
+
+
+class Contact(BaseModel):
+    """How to get in touch."""
+
+    way: str
+
+
+class Hosted(ScriptedChatModel):
+    """Asks for JSON by a setting of the call, as providers do, and writes down how it was asked."""
+
+    settings: list[dict[str, Any]] = []
+
+    def with_structured_output(self, schema: Any, *, include_raw: bool = False, **kwargs: Any) -> Any:
+        method = kwargs.get("method", "json_schema")
+        if method == "function_calling":
+            return super().with_structured_output(schema, include_raw=include_raw)
+        parser = (
+            PydanticOutputParser(pydantic_object=schema) if isinstance(schema, type) else JsonOutputParser()
+        )
+        return self.bind(response_format={"type": method}) | parser
+
+    def _next(self, messages: Any) -> Any:
+        return super()._next(messages)
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Any:
+        self.settings.append(kwargs)
+        return super()._generate(messages, stop, run_manager, **kwargs)
+
+    def _stream(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Any:
+        self.settings.append(kwargs)
+        yield from super()._stream(messages, stop, run_manager, **kwargs)
+
+
+def saying(text: str) -> Hosted:
+    call = {"name": "Contact", "args": json.loads(text), "id": "1", "type": "tool_call"}
+    return Hosted(script=[AIMessage(text, tool_calls=[call])], settings=[])
+
+
+TEXTS = {
+    "plain": '{"way": "maria@example.com"}',
+    "escaped": r'{"way": "maria\u0040example.com"}',
+    "escaped twice": r'{"way": "\u006daria\u0040example\u002ecom"}',
+}
+
+
+@pytest.mark.parametrize("text", list(TEXTS))
+@pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
+async def test_every_method_is_kept_and_verified(policy: Policy, method: Any, text: str) -> None:
+    inner = saying(TEXTS[text])
+    seen = Everything()
+    config: Any = {"callbacks": [seen]}
+    model = VerifiedChatModel.over(inner, policy, on_violation="redact").with_structured_output(
+        Contact, method=method
+    )
+    shown = [model.invoke("x", config), await model.ainvoke("x", config), *model.stream("x", config)]
+    assert shown == [Contact(way="[redacted]")] * 3
+    asked = {"tools" if "tools" in kwargs else kwargs["response_format"]["type"] for kwargs in inner.settings}
+    assert asked == {"tools" if method == "function_calling" else method}
+    check_everything(policy, seen.seen)
+    for one in seen.seen:
+        assert "maria" not in repr(one)
+    raw = VerifiedChatModel.over(inner, policy, on_violation="redact").with_structured_output(
+        Contact, method=method, include_raw=True
+    )
+    result = raw.invoke("x")
+    assert (result["parsed"], result["parsing_error"]) == (Contact(way="[redacted]"), None)
+    check_everything(policy, result)
+    blocked = VerifiedChatModel.over(inner, policy).with_structured_output(Contact, method=method)
+    with pytest.raises(ViolationError):
+        blocked.invoke("x")
+
+
+def test_the_models_own_default_is_kept(policy: Policy) -> None:
+    inner = saying('{"way": "none"}')
+    assert VerifiedChatModel.over(inner, policy).with_structured_output(Contact).invoke("x") == Contact(
+        way="none"
+    )
+    assert inner.settings[-1]["response_format"] == {"type": "json_schema"}
+
+
+def test_numbers_that_only_parsing_brings_out() -> None:
+    digits = Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}"),))
+    inner = saying('{"way": 4e15}')
+    model = VerifiedChatModel.over(inner, digits, on_violation="redact")
+    found = model.with_structured_output({"title": "c", "type": "object"}, method="json_mode").invoke("x")
+    assert found == {"way": "[redacted]"}
+    assert list(model.with_structured_output({"title": "c"}, method="json_mode").stream("x"))[-1] == found
+
+
+async def test_models_behind_runnables_keep_their_methods(policy: Policy) -> None:
+    first, second = saying(TEXTS["plain"]), saying(TEXTS["escaped"])
+    for inner in (first.bind(stop=["x"]), first.with_retry(), Broken(script=[]).with_fallbacks([second])):
+        model = VerifiedChatModel.over(inner, policy, on_violation="redact")
+        structured = model.with_structured_output(Contact, method="json_mode")
+        assert structured.invoke("x") == Contact(way="[redacted]")
+        assert await structured.ainvoke("x") == Contact(way="[redacted]")
+    assert second.settings[-1]["response_format"] == {"type": "json_mode"}
+    chain = RunnableLambda(lambda x: x) | first
+    with pytest.raises(UnsupportedError, match="'function_calling'"):
+        VerifiedChatModel.over(chain, policy).with_structured_output(Contact, method="json_mode")
+    mixed = VerifiedChatModel.over(Delegating(other=None).with_fallbacks([first]), policy)
+    with pytest.raises((UnsupportedError, NotImplementedError)):
+        mixed.with_structured_output(Contact)
+    assert Fails
+
+
+class Broken(Hosted):
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("no host")
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("no host")
+        yield
+
+
+@pytest.mark.parametrize("include_raw", [False, True])
+def test_a_local_model_guards_what_its_json_reads(local: Any, include_raw: bool) -> None:
+    """The model writes no JSON by itself, so its text is taken from a prefix that the constraint enforces."""
+    digits = Guard(Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}|secret"),)))
+    chat: ChatNCOGuard = local(digits)
+    model = chat.model_copy()
+    model._json = True
+    call = model._prepare([HumanMessage("x")], None, {})
+    assert {rule.id for rule in call.guard.policy.rules} == {"digits", "digits:json"}
+    with pytest.raises(ViolationError, match="structured output"):
+        model._checked(call.reply().whole('{"n": 4e15}'))
+    structured = chat.with_structured_output({"title": "x"}, method="json_mode", include_raw=include_raw)
+    if include_raw:
+        result = structured.invoke("Hello")
+        assert set(result) == {"raw", "parsed", "parsing_error"}
+        assert violated_rules(digits.compiled, result["raw"].text) == ()
+    else:
+        with pytest.raises(Exception, match="json"):  # a support desk's small talk
+            structured.invoke("Hello")
