@@ -1,6 +1,6 @@
 """What to do about text that was not guarded while it was written: redact it, refuse it, hold it back as it streams.
 
-Definitions are on finished text (`redact`, `redact_value`); `StreamVerifier` gives the same text piece by piece and
+The definition is on finished text (`redact`); `StreamVerifier` gives the same text piece by piece and
 shows nothing before it is certain. Masks, tokenizers and sessions are never involved.
 
 When not to use it: where the model can be guarded itself. Redacting tells the reader that something was there, and it
@@ -9,11 +9,10 @@ costs a search of every text.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from nco_guard.automata.automaton import CharMachine
@@ -34,12 +33,8 @@ __all__ = [
     "SafeEnds",
     "Search",
     "StreamVerifier",
-    "cleaned_error",
     "redact",
-    "redact_value",
     "require",
-    "texts_of_error",
-    "violated_rules",
 ]
 
 REDACTED = "[redacted]"
@@ -111,42 +106,6 @@ def _replaced(
     return "".join((*pieces, text[position:]))
 
 
-def redact_value(
-    policy: Policy | CompiledPolicy, value: Any, *, replacement: Replacement = REDACTED
-) -> tuple[Any, tuple[str, ...]]:
-    """Redact a JSON value, such as the arguments of a tool call: (the new value, ids of the rules that matched).
-
-    Every string is redacted, keys too; a number that matches becomes the replacement's text. Errors: as `redact`, and
-    `RedactionError` where only the JSON text of the whole is forbidden.
-    """
-    compiled = _compiled(policy)
-    found: dict[str, None] = {}
-
-    def clean(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {clean(key): clean(inner) for key, inner in part.items()}
-        if isinstance(part, (list, tuple)):
-            return [clean(inner) for inner in part]
-        text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
-        done = redact(compiled, text, replacement=replacement)
-        found.update(dict.fromkeys(finding.rule_id for finding in done.report.violations))
-        return part if done.report.ok else done.text
-
-    result = clean(value)
-    if left := violated_rules(compiled, result):
-        raise RedactionError(left)
-    return (result, _in_order(compiled, found)) if found else (value, ())
-
-
-def violated_rules(policy: Policy | CompiledPolicy, value: Any) -> tuple[str, ...]:
-    """The ids of the hard rules that match in a JSON value: in any string, key or number, or in its JSON text."""
-    compiled = _compiled(policy)
-    texts = [*_texts_of(value)]
-    if not isinstance(value, str):
-        texts.append(json.dumps(value, ensure_ascii=False))
-    return _in_order(compiled, {f.rule_id for text in texts for f in verify(compiled, text).violations})
-
-
 def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", where: str = "text") -> Report:
     """The report on a text without matches of hard rules; raises `ViolationError` for any other."""
     compiled = _compiled(policy)
@@ -154,59 +113,6 @@ def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", wh
     if not report.ok:
         raise ViolationError(_in_order(compiled, {f.rule_id for f in report.violations}), where)
     return report
-
-
-def texts_of_error(error: BaseException) -> tuple[list[str], list[str]]:
-    """What an error shows: (by itself, by what led to it).
-
-    By itself: its text, its `repr`, its notes, and of a group the same of all its members. What led to it, causes and
-    contexts, tracebacks show as well, and some tracers whatever `raise ... from None` says.
-    """
-    causes = [text for cause in _chain(error) for text in _own_texts(cause)]
-    return [*_own_texts(error)], causes
-
-
-def cleaned_error(
-    error: Exception,
-    compiled: CompiledPolicy,
-    clean: Callable[[str], str],
-    kind: Callable[[str], Exception],
-) -> Exception:
-    """An error as it may be shown to models, callbacks and tracers, which show what led to it whole.
-
-    One that itself holds a match of a hard rule is replaced: by `kind` of its text after `clean`, or by what that
-    raised instead (`ViolationError`, `RedactionError`). Where only what led to it does, it is parted from that.
-    """
-    own, causes = texts_of_error(error)
-    if any(violated_rules(compiled, text) for text in own):
-        try:
-            return kind(clean(str(error)))
-        except (ViolationError, RedactionError) as refused:
-            refused.__context__ = None
-            return refused
-    if any(violated_rules(compiled, text) for text in causes):
-        error.__cause__ = error.__context__ = None
-    return error
-
-
-def _own_texts(error: BaseException) -> Iterator[str]:
-    yield str(error)
-    yield repr(error)
-    yield from getattr(error, "__notes__", ())
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            for one in (member, *_chain(member)):
-                yield from _own_texts(one)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen, left = {id(error)}, [error.__cause__, error.__context__]
-    while left:
-        cause = left.pop()
-        if cause is not None and id(cause) not in seen:
-            seen.add(id(cause))
-            left += [cause.__cause__, cause.__context__]
-            yield cause
 
 
 class StreamVerifier:
@@ -504,13 +410,3 @@ def _check_redacted(compiled: CompiledPolicy, report: Report) -> None:
 def _in_order(compiled: CompiledPolicy, rule_ids: Iterable[str]) -> tuple[str, ...]:
     wanted = set(rule_ids)
     return tuple(rule.id for rule in compiled.rules if rule.id in wanted)
-
-
-def _texts_of(value: Any) -> Sequence[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return [text for item in value.items() for part in item for text in _texts_of(part)]
-    if isinstance(value, (list, tuple)):
-        return [text for part in value for text in _texts_of(part)]
-    return [json.dumps(value, ensure_ascii=False)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
-from nco_guard import Guard, Policy, RegexRule, StringRule, verify
+from nco_guard import Guard, Policy, RegexRule, StringRule, Verifier, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import NCOGuardError, PolicyError, RedactionError, ViolationError
-from nco_guard.redaction import StreamVerifier, redact, redact_value, require, violated_rules
+from nco_guard.redaction import StreamVerifier, redact, require
 from tests.automata import patterns
 from tests.automata.test_streaming import PIECES, chunks
 
@@ -91,6 +92,27 @@ def test_a_stream_shows_what_redaction_of_the_whole_text_shows(seed: int) -> Non
                 assert stream.held == 0
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_verifier_redacts_what_the_definition_redacts(seed: int) -> None:
+    rng = random.Random(seed)
+    try:
+        policy = policy_of(*(rule(rng, f"r{i}") for i in range(rng.randint(1, 3))))
+        redact(policy, "", replacement="[x]")
+    except NCOGuardError:
+        return
+    verifier = Verifier(policy)
+    for _ in range(8):
+        text = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 8)))
+        context = patterns.text(rng, 4) if rng.random() < 0.3 else ""
+        try:
+            expected = redact(policy, text, replacement="[x]", context=context)
+        except RedactionError as error:
+            with pytest.raises(RedactionError, match=re.escape(str(error))):
+                redact(policy, text, replacement="[x]", context=context, search=verifier.verify)
+            continue
+        assert redact(policy, text, replacement="[x]", context=context, search=verifier.verify) == expected
+
+
 def pieces_of(stream: StreamVerifier, text: str) -> list[str]:
     return [*(stream.feed(character) for character in text), stream.finish()]
 
@@ -166,35 +188,6 @@ def test_text_that_joins_with_a_replacement_to_a_match_is_an_error_and_not_shown
     stream = StreamVerifier(policy, replacement="-")
     with pytest.raises(RedactionError):
         pieces_of(stream, "xfoo")
-
-
-def test_json_values_are_redacted_leaf_by_leaf() -> None:
-    value = {"to": "john@enron.com", "078-05-1120": [1, True, None, {"n": "a darn thing"}], "ok": "fine"}
-    clean, rules = redact_value(POLICY, value)
-    assert clean == {
-        "to": "[redacted]",
-        "[redacted]": [1, True, None, {"n": "a [redacted] thing"}],
-        "ok": "fine",
-    }
-    assert rules == ("email", "ssn", "word")
-    assert violated_rules(POLICY, value) == rules
-    assert violated_rules(POLICY, clean) == ()
-    assert value["to"] == "john@enron.com"
-
-
-def test_numbers_count_by_their_json_text() -> None:
-    policy = policy_of(RegexRule(id="card", regex=r"\d{16}"))
-    assert redact_value(policy, {"card": 4111111111111111, "n": 12}) == (
-        {"card": "[redacted]", "n": 12},
-        ("card",),
-    )
-
-
-def test_what_only_the_json_text_of_a_whole_forms_is_refused() -> None:
-    policy = policy_of(RegexRule(id="key", regex='"a": "b"'))
-    assert violated_rules(policy, {"a": "b"}) == ("key",)
-    with pytest.raises(RedactionError):
-        redact_value(policy, {"a": "b"})
 
 
 def test_a_guard_redacts_and_gives_stream_verifiers() -> None:

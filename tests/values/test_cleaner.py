@@ -265,6 +265,8 @@ def test_what_several_values_make_together_is_replaced() -> None:
     assert cleaner().value({"ssn": "no 1234", "b": 5678}) == {"ssn": OUT, "b": 5678}
     assert cleaner().value(["ssn", 1234]) == [OUT, OUT]
     assert cleaner().rules({"ssn": 1234}) == ("ssn",)
+    printed = Cleaner(Policy(name="printed", rules=(RegexRule(id="key", regex='"a": "b"'),)))
+    assert printed.value({"a": "b", "c": "b"}) == {"a": OUT, "c": "b"}
 
 
 def test_json_in_strings() -> None:

@@ -11,8 +11,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from nco_guard import Policy, Report
 from nco_guard import verify as search
-from nco_guard.compiler import compile_policy
-from nco_guard.redaction import violated_rules
+from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.values import Cleaner
 
 __all__ = [
     "check_chunks",
@@ -26,6 +26,10 @@ __all__ = [
 
 # Compiling takes longer than searching short texts.
 compiled = cache(compile_policy)
+
+
+def violated_rules(policy: CompiledPolicy, value: Any) -> tuple[str, ...]:
+    return Cleaner(policy).rules(value)
 
 
 def verify(policy: Policy, text: str) -> Report:
