@@ -5,7 +5,7 @@ Built and read without recursion, so nesting has no limit, and each object once,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nco_guard.values.blocks import JOINED, is_block, is_piecemeal, kind_of_block
@@ -175,10 +175,15 @@ def _is_block_list(node: Node) -> bool:
         return False
     if node.role is Role.BLOCKS:
         return True
-    blocks = [is_block(child.value) for child in node.below]
+    blocks = [is_block(child.value) or _says_text(child.value) for child in node.below]
     return any(blocks) and all(
         is_a or isinstance(child.value, str) for is_a, child in zip(blocks, node.below, strict=True)
     )
+
+
+def _says_text(value: Any) -> bool:
+    """Whether a value is a block that does not say of what type it is, as annotations are."""
+    return isinstance(value, Mapping) and isinstance(value.get("text"), str)
 
 
 def _leaves(block: Node, inside: set[int]) -> Iterator[tuple[tuple[str, ...], Node]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from llama_index.llms.nco_guard import (
     NCOGuardLLM,
     NCOGuardOutputParser,
     NCOGuardPostprocessor,
+    VerifiedLLM,
 )
+from llama_index.llms.nco_guard.testing import ScriptedLLM
 
 from nco_guard import Guard, Policy, StringRule, demo
 from nco_guard.audit import MemorySink
@@ -118,8 +121,6 @@ def test_copies_share_the_model(llm: NCOGuardLLM) -> None:
     twin = copy.deepcopy(llm)
     assert twin._model is llm._model
     assert twin.guard is llm.guard
-    with pytest.raises(TypeError):
-        NCOGuardLLM.from_dict(llm.to_dict())
 
 
 @pytest.mark.parametrize("build", [NCOGuardPostprocessor, NCOGuardOutputParser])
@@ -155,3 +156,35 @@ def test_the_package_is_typed_and_shares_its_namespace() -> None:
     assert getattr(llama_index, "__file__", None) is None
     assert getattr(llama_index.llms, "__file__", None) is None
     assert (Path(package.__file__).parent / "py.typed").exists()
+
+
+def test_llms_are_written_down_and_made_anew(pair: tuple[Any, Any], policy: Policy) -> None:
+    llm = NCOGuardLLM(
+        *pair,
+        policy=policy,
+        max_new_tokens=9,
+        generate_kwargs={"num_beams": 2},
+        stopping_ids=[5],
+        system_prompt="Be kind.",
+    )
+    written = json.loads(llm.to_json())
+    for made in (
+        NCOGuardLLM.from_dict(written, policy=policy),  # from the path that the model came from
+        NCOGuardLLM.from_dict(written, policy=policy, model=pair[0], tokenizer=pair[1]),
+        NCOGuardLLM.from_json(llm.to_json(), policy=policy),
+    ):
+        assert made.to_dict() == llm.to_dict()
+        assert made.complete("Hello").text == llm.complete("Hello").text
+    with pytest.raises(UnsupportedError, match="policy"):
+        NCOGuardLLM.from_dict(written)
+    verified = VerifiedLLM(MockLLM(system_prompt="Be kind."), policy=policy, action="redact")
+    again = VerifiedLLM.from_dict(json.loads(verified.to_json()), policy=policy)
+    assert again.to_dict() == verified.to_dict()
+    assert again.complete("To a@example.com.", formatted=True).text == "To [redacted]."
+    hosted = VerifiedLLM(ScriptedLLM(script=["Hi."]), policy=policy)
+    with pytest.raises(UnsupportedError, match="llm="):
+        VerifiedLLM.from_dict(hosted.to_dict(), policy=policy)
+    assert (
+        VerifiedLLM.from_dict(hosted.to_dict(), policy=policy, llm=hosted.inner).complete("x").text == "Hi."
+    )
+    assert copy.deepcopy(verified).complete("To a@example.com.").text == "To [redacted]."

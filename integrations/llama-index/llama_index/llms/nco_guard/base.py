@@ -24,7 +24,7 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
-from llama_index.llms.nco_guard.copies import Travelling
+from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.kinds import settled
 from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
@@ -212,6 +212,22 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         # The model and the guard are shared by design; options and fields are the copy's own.
         return self.model_copy(update={"generate_kwargs": copy.copy(self.generate_kwargs)})
+
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """Settings, as LlamaIndex's own LLMs write them; of the policy its name and digest, never what it forbids."""
+        marks = None if self._marks is None else list(self._marks)
+        own = {"stopping_ids": list(self._stopping_ids), "tool_call_marks": marks}
+        return {**super().to_dict(**kwargs), **own}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """The LLM that `to_dict` wrote. `kwargs` come on top: `policy=` is needed, as keys are for hosted LLMs, `model=`
+        and `tokenizer=` where the model is not at the path that it came from, `audit=` where there was a sink.
+
+        Raises `UnsupportedError` without a policy, and what the constructor raises.
+        """
+        given = settings_of(data, kwargs)
+        return cls(given.pop("model", None) or given["model_name"], given.pop("tokenizer", None), **given)
 
     @classmethod
     def class_name(cls) -> str:

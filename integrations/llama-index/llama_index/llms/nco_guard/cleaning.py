@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, TextBlock
@@ -89,91 +89,74 @@ class ResponseCleaner:
         return clean
 
 
-class _TextFilter:
-    """The text of a stream: shown as soon as no match can begin in it any more."""
+class _Filter:
+    """Chunks of a stream in, chunks that may be shown out; `finish` gives the last, with all that is not text."""
 
     def __init__(self, cleaner: ResponseCleaner) -> None:
         self._cleaner = cleaner
         self._stream = cleaner.values.stream(Role.TEXT)
-        self._read = ""
-        self.shown = ""
+        self._read = self._shown = ""
+        self._last: Any = None
 
-    def feed(self, delta: str | None, text: str) -> str:
+    def feed(self, chunk: Any) -> list[Any]:
+        """Read one chunk."""
+        delta = chunk.delta
         if delta is None:  # some LLMs only show the text so far
+            text = self._text(chunk)
             if not text.startswith(self._read):
                 raise UnsupportedError("a stream that takes back what it has shown cannot be verified")
             delta = text[len(self._read) :]
         self._read += delta
-        return self._grown(self._stream.feed(delta)) if delta else ""
-
-    def finish(self) -> str:
-        return self._grown(self._stream.finish())
-
-    def _grown(self, pieces: Iterable[str]) -> str:
-        piece = "".join(pieces)
-        self.shown += piece
-        return piece
-
-
-class CompletionFilter:
-    """Chunks of one completion in, chunks that may be shown out; `finish` gives the last ones."""
-
-    def __init__(self, cleaner: ResponseCleaner) -> None:
-        self._cleaner = cleaner
-        self._text = _TextFilter(cleaner)
-        self._last: CompletionResponse | None = None
-
-    def feed(self, chunk: CompletionResponse) -> list[CompletionResponse]:
-        """Read one chunk."""
         self._last = chunk
-        piece = self._text.feed(chunk.delta, chunk.text)
-        return [self._chunk(piece)] if piece else []
+        piece = "".join(self._stream.feed(delta)) if delta else ""
+        self._shown += piece
+        return [self._chunk(chunk, piece)] if piece else []
 
-    def finish(self) -> list[CompletionResponse]:
-        """The stream is over: the rest, with what the last chunk says about the whole."""
+    def finish(self) -> list[Any]:
+        """The stream is over."""
         if self._last is None:
             return []
-        last = self._chunk(self._text.finish())
-        last.raw = self._cleaner.raw(self._last.raw)
-        last.additional_kwargs = self._cleaner.extra(self._last.additional_kwargs)
-        return [last]
+        piece = "".join(self._stream.finish())
+        self._shown += piece
+        return [self._whole(self._last, piece)]
 
-    def _chunk(self, piece: str) -> CompletionResponse:
-        return CompletionResponse(text=self._text.shown, delta=piece, raw=self._cleaner.raw(None))
+    _text: Callable[[Any], str]
+    _chunk: Callable[[Any, str], Any]
+    _whole: Callable[[Any, str], Any]
 
 
-class ChatFilter:
-    """The same for an answer. Tool calls and all else but text are shown when the answer is complete."""
+class CompletionFilter(_Filter):
+    """The chunks of a completion."""
 
-    def __init__(self, cleaner: ResponseCleaner) -> None:
-        self._cleaner = cleaner
-        self._text = _TextFilter(cleaner)
-        self._last: ChatResponse | None = None
+    def _text(self, chunk: CompletionResponse) -> str:
+        return chunk.text
 
-    def feed(self, chunk: ChatResponse) -> list[ChatResponse]:
-        """Read one chunk."""
-        self._last = chunk
-        piece = self._text.feed(chunk.delta, chunk.message.content or "")
-        if not piece:
-            return []
-        message = ChatMessage(role=chunk.message.role, blocks=[TextBlock(text=self._text.shown)])
-        return [ChatResponse(message=message, delta=piece, raw=self._cleaner.raw(None))]
+    def _chunk(self, chunk: CompletionResponse, piece: str) -> CompletionResponse:
+        return CompletionResponse(text=self._shown, delta=piece, raw=self._cleaner.raw(None))
 
-    def finish(self) -> list[ChatResponse]:
-        """The answer is complete: the rest of its text, and all that was kept."""
-        if self._last is None:
-            return []
-        piece = self._text.finish()
-        said = self._last.message
-        last = self._cleaner.chat(self._last.model_copy(update={"message": _without_text(said)}))
+    def _whole(self, chunk: CompletionResponse, piece: str) -> CompletionResponse:
+        extra = self._cleaner.extra(chunk.additional_kwargs)
+        raw = self._cleaner.raw(chunk.raw)
+        return CompletionResponse(text=self._shown, delta=piece, raw=raw, additional_kwargs=extra)
+
+
+class ChatFilter(_Filter):
+    """The chunks of an answer."""
+
+    def _text(self, chunk: ChatResponse) -> str:
+        return chunk.message.content or ""
+
+    def _chunk(self, chunk: ChatResponse, piece: str) -> ChatResponse:
+        message = ChatMessage(role=chunk.message.role, blocks=[TextBlock(text=self._shown)])
+        return ChatResponse(message=message, delta=piece, raw=self._cleaner.raw(None))
+
+    def _whole(self, chunk: ChatResponse, piece: str) -> ChatResponse:
+        blocks = chunk.message.blocks
+        others = [block for block in blocks if not isinstance(block, TextBlock)]
+        silent = chunk.message.model_copy(update={"blocks": others})
+        last = self._cleaner.chat(chunk.model_copy(update={"message": silent}))
         last.delta = piece
-        at = next((index for index, block in enumerate(said.blocks) if isinstance(block, TextBlock)), 0)
-        if self._text.shown or not last.message.blocks:
-            last.message.blocks.insert(at, TextBlock(text=self._text.shown))
-        return [last]
-
-
-def _without_text(message: ChatMessage) -> ChatMessage:
-    """What streamed is shown already."""
-    others = [block for block in message.blocks if not isinstance(block, TextBlock)]
-    return message.model_copy(update={"blocks": others})
+        at = next((index for index, block in enumerate(blocks) if isinstance(block, TextBlock)), 0)
+        if self._shown or not last.message.blocks:
+            last.message.blocks.insert(at, TextBlock(text=self._shown))
+        return last

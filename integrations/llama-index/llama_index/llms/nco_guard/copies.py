@@ -1,12 +1,15 @@
-"""What pickling does to components that hold a guard."""
+"""What pickling does to components that hold a guard, and what is read of a component that was written down."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from llama_index.core.bridge.pydantic import BaseModel
 
-__all__ = ["Travelling"]
+from nco_guard.errors import UnsupportedError
+
+__all__ = ["Travelling", "settings_of"]
 
 
 class Travelling:
@@ -21,3 +24,17 @@ class Travelling:
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
         BaseModel.__setstate__(cast(BaseModel, self), state)
+
+
+def settings_of(data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments from what `to_dict` wrote and what is given on top. Raises `UnsupportedError` without a policy."""
+    if given.get("policy") is None:
+        raise UnsupportedError(
+            "policy: it is not written down with an LLM; give it as from_dict(data, policy=...)"
+        )
+    written = {
+        name: part
+        for name, part in data.items()
+        if name not in ("class_name", "policy_name", "policy_digest")
+    }
+    return {**written, **given}

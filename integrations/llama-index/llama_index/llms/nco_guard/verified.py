@@ -21,9 +21,10 @@ from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection
+from llama_index.core.llms.loading import load_llm
 from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.llms.nco_guard.cleaning import ChatFilter, CompletionFilter, ResponseCleaner
-from llama_index.llms.nco_guard.copies import Travelling
+from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.models import Guards, guard_of
 
 from nco_guard import Guard, Policy
@@ -116,6 +117,32 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         super().__init__(**fields)
         self.inner = llm  # as it is, not as validation copies it
         self._guards, self._replacement = Guards(guard), replacement
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """The LLM that `to_dict` wrote. `kwargs` come on top: `policy=` is needed, as keys are for hosted LLMs; `llm=`
+        where LlamaIndex cannot load the one inside; `replacement=` and `audit=` where there were others.
+
+        Raises `UnsupportedError` where one of the first two is missing.
+        """
+        given = settings_of(data, kwargs)
+        inner = given.pop("inner", None)
+        llm = given.pop("llm", None)
+        if llm is None:
+            try:
+                llm = load_llm(inner or {})
+            except ValueError as error:
+                raise UnsupportedError(
+                    "llm: LlamaIndex cannot load the LLM inside; give it as llm="
+                ) from error
+        taken = {
+            name: given.pop(name) for name in ("action", "policy", "replacement", "audit") if name in given
+        }
+        made = cls(llm, **taken)
+        own: dict[str, Any] = {
+            name: given[name] for name in ("system_prompt", "pydantic_program_mode") if name in given
+        }
+        return made.model_copy(update=own)
 
     @classmethod
     def class_name(cls) -> str:
