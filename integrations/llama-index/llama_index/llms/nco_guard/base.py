@@ -221,8 +221,8 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
-        """The LLM that `to_dict` wrote. `kwargs` come on top: `policy=` is needed, as keys are for hosted LLMs, `model=`
-        and `tokenizer=` where the model is not at the path that it came from, `audit=` where there was a sink.
+        """The LLM that `to_dict` wrote. `kwargs` come on top: `policy=` is needed, as keys are for hosted LLMs,
+        `model=` and `tokenizer=` where the model is not at the path that it came from, `audit=` where there was a sink.
 
         Raises `UnsupportedError` without a policy, and what the constructor raises.
         """
