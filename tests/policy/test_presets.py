@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import random
 import re
+import uuid
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nco_guard import Guard, verify
+from nco_guard import Guard, Verifier, verify
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
 from nco_guard.policy.presets import Pattern, ldnoobw
@@ -198,7 +200,7 @@ def test_all_presets_take_the_fields_that_say_how_text_is_folded() -> None:
         ("pii", {"only": []}, "forbid nothing"),
         ("ldnoobw", {"languages": ["en", "xx"]}, "zh"),
         ("ldnoobw", {"languages": "en"}, "[en, de]"),
-        ("ldnoobw", {"languages": [False]}, "there is no list"),
+        ("ldnoobw", {"languages": [False]}, "there is no language"),
         ("ldnoobw", {"languages": []}, "a list"),
         ("ldnoobw", {"substring": "yes"}, "true or false"),
     ],
@@ -274,3 +276,38 @@ class TestWords:
         assert isinstance(rule, StringRule)
         assert (rule.case, rule.whole_word, len(rule.strings)) == ("exact", False, 403)
         assert "13." in presets.load("ldnoobw", languages=["zh"], substring=True)[0].strings  # type: ignore[union-attr]
+
+
+def test_the_digits_of_uuids_are_no_cards() -> None:
+    """Whatever their version; and what is like one and is not stays a card."""
+    rng = random.Random(0)
+    verifier = Verifier(Policy(name="p", rules=presets.load("pii", only=["payment_card"])))
+    uuids = []
+    for number in range(30_000):
+        drawn = uuid.UUID(int=rng.getrandbits(128), version=rng.choice([1, 3, 4, 4, 4, 5]))
+        uuids.append(f"id {drawn}." if number % 2 else str(drawn).upper())
+    assert [
+        text for text, report in zip(uuids, verifier.verify_many(uuids), strict=True) if report.findings
+    ] == []
+    # Digits alone, which random ones hardly are.
+    digits = []
+    for _ in range(3_000):
+        text = "".join(rng.choices("0123456789", k=32))
+        head = "".join(rng.choices("abcdef0123456789", k=rng.randint(0, 4)))
+        groups = [
+            (head + text[:8])[:8],
+            text[8:12],
+            rng.choice("12345678") + text[13:16],
+            "8" + text[17:20],
+            "a" * 12,
+        ]
+        digits.append("-".join(groups))
+    assert [
+        text for text, report in zip(digits, verifier.verify_many(digits), strict=True) if report.findings
+    ] == []
+    cards = [
+        "4111-1111-1111-1111", "4111 1111 1111 1111", "4111111111111111", "41111111 1111 1111",
+        "3782-822463-10005", "a4111-1111-1111-1111", "face4111-1111-1111-1111", "41111111-11111111",
+        "4111-1111-11111111",
+    ]  # fmt: skip
+    assert all(report.findings for report in verifier.verify_many(cards))

@@ -62,8 +62,20 @@ _ISSUERS = "|".join(
         "220[0-4]",  # Mir
     )
 )
+# Not the digits that end the first group of a UUID (8-4-4-4-12), where the next groups are digits too. It is told by as
+# much of it as is there when a card's thirteenth digit is: a guard that waited for more would need a way out.
+_NOT_IN_UUID = "".join(
+    f"(?!(?<=(?<![0-9A-Fa-f])[0-9A-Fa-f]{{{8 - left}}})[0-9]{{{left}}}-[0-9]{{4}}-{rest})"
+    for left, rest in (
+        (4, "[1-8][0-9A-Fa-f]{3}-[89ABab]"),
+        (5, "[1-8][0-9]{3}"),
+        (6, "[1-8][0-9]{2}"),
+        (7, "[1-8][0-9]"),
+        (8, "[1-8]"),
+    )
+)
 # Neither digits after a decimal point, nor a group inside a UUID or an order number (112-3456789-1234567).
-_CARD_BEFORE = r"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{4}-)(?<![0-9]{3}-)"
+_CARD_BEFORE = rf"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{{4}}-)(?<![0-9]{{3}}-){_NOT_IN_UUID}"
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LONG_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9][0-9])"
@@ -307,7 +319,7 @@ PATTERNS = (
         description=(
             "Numbers of 13 to 19 digits that begin as Visa, Mastercard, American Express, Diners, Discover, "
             "JCB, UnionPay, Maestro or Mir cards do, with single spaces or hyphens anywhere after the "
-            "fourth."
+            "fourth, but not in the groups that UUIDs have (8-4-4)."
         ),
         checksum="luhn",
         reveals="the first eight digits in groups of four, ten in groups of 4-6-5, else twelve",
@@ -325,6 +337,9 @@ PATTERNS = (
                 "6205500000000000004",
                 "4222222222222",
                 "4111\u20111111\u20111111\u20111111",
+                "4674-3741-9466-4472",
+                "46743741 9466 4472",
+                "4674-9466-4472-8123-5241f323ca74",
             ),
             no_match=(
                 "ISBN 9780306406157 and 978-0-306-40615-7",
@@ -334,6 +349,9 @@ PATTERNS = (
                 "order 112-3456789-1234567",
                 "2024-01-15 10:30:45",
                 "550e8400-e29b-4123-8123-446655440000",
+                "46743741-9466-4472-ab5f-5241f323ca74",
+                "abc46743-9466-4472-8123-5241f323ca74",
+                "abcd4674-9466-4472-8123-5241f323ca74",
                 "1234 5678 9012 3456",
                 "12 345 678 901 234.56",
                 "years 4000 and 5000",
