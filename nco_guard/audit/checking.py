@@ -367,11 +367,11 @@ class Check:
         since = f" since the anchor of {self.anchors[-1].time}" if self.anchors else ""
         if opened and allow_open:
             yield (
-                f"whether lines are gone from the ends of {len(opened):,} of {len(self.chains):,} chains that have "
-                f"no end{since}"
+                f"whether lines are gone{since} from the ends of chains that were not closed "
+                f"({len(opened):,} of {len(self.chains):,})"
             )
         if self.anchors:
-            yield f"whether whole chains are gone that were begun{since}"
+            yield f"whether chains are gone that were begun{since}"
         else:
             yield "whether whole chains are gone from the end of the log: no anchor was given"
         if self.verifier is None:

@@ -118,6 +118,7 @@ def run_audit_report(
     """Write a report as a page, or print its numbers; returns 0 if the log was shown to be as it was written."""
     # The page's engine is not what other commands should wait for.
     from nco_guard.audit.report import read_report, render_report
+    from nco_guard.audit.report.wording import plural
 
     if output is not None and any(output.exists() and output.samefile(file) for file in log_files(log)):
         raise AuditError(f"{output} is the log itself; write the report elsewhere")
@@ -137,8 +138,8 @@ def run_audit_report(
         print_json(report.numbers.model_dump(mode="json"))
     else:
         say(
-            f"{output}: {totals.events} events of {totals.runs} runs, {report.numbers.violations} violations; "
-            f"{_VERDICTS[integrity.state]}"
+            f"{output}: {plural(totals.events, 'event')} of {plural(totals.runs, 'run')}, "
+            f"{plural(report.numbers.violations, 'violation')}; {_VERDICTS[integrity.state]}"
         )
         _print_limits(integrity.limits)
     return 0 if integrity.state == "intact" else 1

@@ -216,8 +216,8 @@ def explained(
         return False
     gone = [json.loads(line)["seal"]["chain"] for line in lines[begin + len(whole) :]]
     here = {json.loads(line)["seal"]["chain"] for line in whole}
-    ends = not here.intersection(gone) or "gone from the ends" in said
-    return ends and (not set(gone) - here or "whole chains are gone" in said)
+    ends = not here.intersection(gone) or "from the ends of chains" in said
+    return ends and (not set(gone) - here or "chains are gone" in said)
 
 
 def attack(folder: Path, seed: int) -> str:
@@ -229,14 +229,17 @@ def attack(folder: Path, seed: int) -> str:
     as_made = verify_log(log.path, **everything, allow_open=True)
     assert as_made.ok, (seed, as_made.problems[:3])
     assert verify_log(log.path, **everything).counts.keys() <= {"open"}
-    if rng.random() < 0.2 and log.moments:  # cut exactly where an anchor was made
+    way, anew = rng.random(), rng.random() < 0.4
+    if way < 0.2 and log.moments:  # cut exactly where an anchor was made
         cut = rng.choice(log.moments)
         changed = [list(lines[cut:])]
+    elif way < 0.4:  # the end says something else
+        changed, anew = [*files[:-1], [*files[-1][:-1], edited(files[-1][-1])]], True
     else:
         changed = files
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             changed = tampered(changed, rng) if changed else changed
-    if rng.random() < 0.4:
+    if anew:
         changed = sealed_anew(changed)
     if changed == files:
         return "nothing"
