@@ -12,7 +12,7 @@ Cost: one pass over the files, some tens of microseconds a line; memory for one 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def verify_log(
         check.file = str(plan.files[0])
         check.problem("unsealed", "a database has no chain: nobody can tell whether it is as it was written")
         return _result(check, plan, ())
-    for file in plan.files:
+    for file in plan.reading():
         for name, message, at_start in plan.remarks.get(file, ()):
             check.file_problem(name, message, may_be_archived=at_start)
         check.read(file, may_be_cut=allow_open and file == plan.files[-1])
@@ -170,6 +170,8 @@ class _Plan:
     files: list[Path]
     remarks: dict[Path, list[tuple[str, str, bool]]] = field(default_factory=dict)
     without_end: str | None = None
+    log: Path | None = None
+    last: int = 0
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> _Plan:
@@ -185,12 +187,25 @@ class _Plan:
                 raise AuditError(f"cannot read the audit log {file}: Is a directory")
         return plan
 
+    def reading(self) -> Iterator[Path]:
+        """The files; those that are rotated meanwhile by a writer come before the log itself."""
+        for file in [one for one in self.files if one != self.log]:
+            yield file
+        if self.log is None or self.log not in self.files:
+            return
+        while late := [(number, file) for number, file in rotated_files(self.log) if number > self.last]:
+            for self.last, file in late:
+                self.files.insert(-1, file)
+                yield file
+        yield self.log
+
     def _number(self, log: Path) -> None:
+        self.log = log
         due, waiting = 1, list[tuple[str, str, bool]]()
         for number, file in rotated_files(log):
             if number > due:
                 waiting.append((f"{log}.{due:06d}", _gone(due, number - 1), due == 1))
-            due = number + 1
+            due, self.last = number + 1, number
             if not file.is_file():
                 kind = "a directory" if file.is_dir() else "no regular file"
                 waiting.append((str(file), f"{kind}, where a file of the log should be", False))

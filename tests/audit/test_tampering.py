@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from nco_guard.audit import (
     Anchor,
+    Event,
     HmacSigner,
     IntegrityReport,
     JsonLinesSink,
@@ -585,3 +586,24 @@ def test_of_a_database_nothing_can_be_told_whatever_was_done_to_it(tmp_path: Pat
         assert verdict(numbers, "integrity") == "Cannot be told"
         assert not verdict(numbers, "violations").startswith("No,")
         assert verdict(numbers, "violations") != "No"
+
+
+@posix
+def test_a_log_that_is_rotated_while_it_is_verified_is_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with JsonLinesSink(path, max_bytes=3000) as sink:
+        for number in range(40):
+            RunRecorder(sink).verification(ok=True, length=number)
+        read: list[Event] = []
+
+        def written_meanwhile(event: Event) -> None:
+            read.append(event)
+            if len(read) < 40:  # each line that is read brings another
+                RunRecorder(sink).verification(ok=True, length=1000 + len(read))
+
+        files = len(log_files(path))
+        report = verify_log(path, allow_open=True, each=written_meanwhile)
+    assert report.ok, report.problems
+    assert len(report.files) > files + 3
+    assert report.files[-1] == str(path)
+    assert len(read) >= 40 + 30
