@@ -2,14 +2,20 @@
 
 import copy
 import math
+import random
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from nco_guard import Guard
 from nco_guard.engines.hf import DeviceLogitsProcessor, GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf.recording import Recording
+from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
 from nco_guard.errors import (
     DeadEndError,
     ForcedTokenWarning,
@@ -383,3 +389,61 @@ def test_one_processor_serves_generate_again_and_again(byte_level: Any, guard: A
             text = byte_level.decode(row, skip_special_tokens=True)
             assert text == bound.vocabulary.text_of(row.tolist())
             assert guard.clean(text), options
+
+
+def test_threads_whose_tables_are_replaced_all_the_time_get_the_masks_of_their_rows(
+    byte_level: Any, guard: Any
+) -> None:
+    """Eight threads share a guard whose memory limit is met between any two steps, as rows and as requests."""
+    oracle = guard.bind(byte_level)
+    shared = Guard(guard.policy).bind(byte_level)
+    shared._memory_limit = shared._tables.memory_limit = int(1.02 * shared._tables.nbytes)
+    rng = random.Random(2)
+    words = ["what", " fuc", " as", "s", " caf", "jo@", "enron", ".co", " 555-1", "\nth", "x", " "]
+    length = 14
+    texts = []
+    while len(texts) < 16:
+        ids = ids_of(byte_level, "".join(rng.choice(words) for _ in range(12)))
+        if guard.clean(byte_level.decode(ids)) and len(ids) >= length:
+            texts.append([1, *ids[:length]])
+    plain = torch.zeros(2, oracle.vocabulary.width)
+    expected = []
+    for pair in zip(texts[::2], texts[1::2], strict=True):
+        processor = GuardLogitsProcessor(oracle, on_forced=lambda _: None)
+        rows = torch.tensor(pair)
+        expected.append([processor(rows[:, :n], plain) for n in range(1, length + 2)])
+    wrong: list[Any] = []
+    tables: set[int] = set()
+
+    def write(number: int) -> None:
+        try:
+            rows = torch.tensor([texts[2 * number], texts[2 * number + 1]])
+            processor = GuardLogitsProcessor(shared, on_forced=lambda _: None)
+            requests = RequestsProcessor(shared.vocabulary.width)
+            for name in "ab":
+                requests.announce(name, GuardedRequest(0, shared, [1], 10**6, Recording(None, None)))
+            for n in range(1, length + 2):
+                tables.add(id(shared.tables))
+                if not torch.equal(processor(rows[:, :n], plain), expected[number][n - 1]):
+                    wrong.append(("rows", number, n))
+                scores = plain.clone()
+                asked = [in_batch(name, row[1:n].tolist()) for name, row in zip("ab", rows, strict=True)]
+                requests(scores, requests.prepare_tensor_args(asked))
+                if not torch.equal(scores, expected[number][n - 1]):
+                    wrong.append(("requests", number, n))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[:3]
+    assert len(tables) > 3
+
+
+def in_batch(name: str, generated: list[int]) -> Any:
+    """What a request of a continuous batch shows of itself."""
+    output = SimpleNamespace(request_id=name, generated_tokens=generated)
+    return SimpleNamespace(state=SimpleNamespace(to_generation_output=lambda: output))
