@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nco_guard.arguments import token_ids, whole
 from nco_guard.audit import (
     DecodeView,
     History,
@@ -220,7 +221,9 @@ class Guard(Shared):
         Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
         `TokenizerError`.
         """
-        eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
+        eos = None if eos_token_ids is None else token_ids("eos_token_ids", eos_token_ids)
+        if vocab_width is not None:
+            vocab_width = whole("vocab_width", vocab_width, "give the columns of the model's logits")
         # Tokens can be added to a tokenizer after it was bound, and its settings switched.
         key = (id(tokenizer), state_of(tokenizer), vocab_width, skip_special_tokens, eos)
         with self._lock:

@@ -7,11 +7,10 @@ generate in batches use `BoundGuard.tables` directly (see `batch`).
 from __future__ import annotations
 
 import atexit
-import operator
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from nco_guard.analysis import Explanation, TokenExplanation
 from nco_guard.analysis.explain import Explainer
+from nco_guard.arguments import whole
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Shared
 from nco_guard.errors import (
@@ -90,6 +90,8 @@ class BoundGuard(Shared):
         started = time.perf_counter()
         self._compiled = compiled
         self.vocabulary = vocabulary
+        if memory_limit is not None:
+            memory_limit = whole("memory_limit", memory_limit, "give bytes, or None")
         self._wanted_limit = memory_limit
         self._memory_limit = _DEFAULT_LIMIT if memory_limit is None else memory_limit
         self._store = store
@@ -305,6 +307,14 @@ class BoundGuard(Shared):
 
     def context_bytes(self, context: str | Sequence[int] | None) -> bytes:
         """A prompt as well-formed UTF-8; ill-formed parts become U+FFFD, as in decoding."""
+        if context is not None and (isinstance(context, bytes) or not isinstance(context, str | Iterable)):
+            raise ArgumentError(
+                f"context: {type(context).__name__} is neither; give the prompt as text or as token ids"
+            )
+        if context is not None and not isinstance(context, str):
+            context = [
+                whole("context", token, "give the prompt as text or as token ids") for token in context
+            ]
         if context is None or not self.needs_context:
             return b""
         if isinstance(context, str):
@@ -408,7 +418,7 @@ class Session:
         self._states.append(reached)
 
     def _checked_token(self, token_id: object) -> int:
-        token = _whole("token_id", token_id, "give the id of one token, as int(logits.argmax())")
+        token = whole("token_id", token_id, "give the id of one token, as int(logits.argmax())")
         width = self._bound.vocabulary.width
         if not 0 <= token < width:
             raise ForbiddenTokenError(f"token {token} is outside the vocabulary of {width} columns")
@@ -446,7 +456,7 @@ class Session:
             masked = np.isin(token, forbidden)
             with bound._explaining() as explainer:
                 return explainer.tokens(self._context, self._ids, token, masked, tokens_left)[0]
-        if _whole("limit", limit, "give how many tokens are to be shown") < 0:
+        if whole("limit", limit, "give how many tokens are to be shown") < 0:
             raise ValueError(f"limit must be 0 or more, got {limit}")
         late = np.setdiff1d(forbidden, tables.forbidden(state)) if tokens_left < HORIZON else forbidden[:0]
         with bound._explaining() as explainer:
@@ -491,6 +501,10 @@ class Session:
         Cost: a step a token. Errors: `ForbiddenTokenError` if the text breaks that guard's policy already,
         `TokenizerError` if it is bound to another vocabulary.
         """
+        if not isinstance(bound, BoundGuard):
+            raise ArgumentError(
+                f"bound: {type(bound).__name__} is no bound guard; give guard.bind(tokenizer)"
+            )
         if bound.vocabulary.digest != self._bound.vocabulary.digest:
             raise TokenizerError(
                 "the other guard is bound to another vocabulary; bind it to the same tokenizer"
@@ -512,7 +526,7 @@ class Session:
 
         Errors: `ValueError` for n outside 0 to the number of tokens, `ArgumentError` for what is no whole number.
         """
-        if not 0 <= _whole("n", n, "give how many tokens are to be taken back") <= len(self._ids):
+        if not 0 <= whole("n", n, "give how many tokens are to be taken back") <= len(self._ids):
             raise ValueError(f"n must be between 0 and {len(self._ids)}, got {n}")
         if n:
             del self._ids[-n:], self._states[-n:]
@@ -525,23 +539,10 @@ def _replayed(bound: BoundGuard, context: bytes, ids: tuple[int, ...]) -> Sessio
     return session
 
 
-def _whole(name: str, value: Any, remedy: str) -> int:
-    """A whole number, of Python, NumPy or a tensor of one; `ArgumentError` for anything else, truth values too."""
-    kind = type(value).__name__
-    if isinstance(value, bool | np.bool_) or "bool" in str(getattr(value, "dtype", "")):
-        raise ArgumentError(f"{name}: a truth value is no number; {remedy}")
-    try:
-        return operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise ArgumentError(f"{name}: a whole number is needed, not {kind}; {remedy}") from None
-
-
 def _checked_remaining(remaining: int | None) -> int | None:
     if remaining is None:
         return None
-    left = _whole(
-        "remaining", remaining, "give how many tokens may follow the next one, or None for no limit"
-    )
+    left = whole("remaining", remaining, "give how many tokens may follow the next one, or None for no limit")
     if left < 0:
         raise ValueError(f"remaining must be 0 or more, or None where no limit is known, got {left}")
     return left

@@ -248,3 +248,9 @@ def test_threads_that_meet_the_limit_all_the_time_each_keep_to_their_own_text() 
         sys.setswitchinterval(before)
     assert not failures, failures[:3]
     assert len(seen) > 3, "tables were replaced"
+
+
+@pytest.mark.parametrize("wrong", [3, [None], [1.5], b"abc"])
+def test_a_context_that_is_neither_text_nor_token_ids_is_refused(wrong: object) -> None:
+    with pytest.raises(ArgumentError, match=r"context: .*give the prompt as text"):
+        bind(StringRule(id="bad", strings=("x",))).session(wrong)  # type: ignore[arg-type]

@@ -11,7 +11,14 @@ from transformers import (
 )
 
 from nco_guard.engines.hf import StepReport, generate, stream
-from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
+from nco_guard.errors import (
+    ArgumentError,
+    DeadEndError,
+    GenerationError,
+    NCOGuardError,
+    TokenizerError,
+    UnsupportedError,
+)
 from nco_guard.policy import RegexRule, StringRule
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 
@@ -376,6 +383,7 @@ def test_what_cannot_be_guaranteed_is_refused(
         ("num_beams", 0),
         ("num_beams", "two"),
         ("num_return_sequences", 1.5),
+        ("pad_token_id", "x"),
     ],
 )
 def test_options_of_another_type_are_named_with_what_to_pass(
@@ -386,6 +394,56 @@ def test_options_of_another_type_are_named_with_what_to_pass(
     if name == "stopping_criteria":
         with pytest.raises(UnsupportedError, match=f"{name}: give a list"):
             list(stream(guard, model_of(byte_level), byte_level, "x", max_new_tokens=3, **{name: wrong}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (
+            {"generation_config": {"max_new_tokens": 3}},
+            "generation_config: give a transformers GenerationConfig",
+        ),
+        ({"assistant_model": "x"}, "assistant_model: give a loaded model"),
+        ({"streamer": 3}, "streamer: give a streamer"),
+        ({"stop_strings": 3}, "stop_strings: give"),
+        ({"stop_strings": ["a", ""]}, "stop_strings: give"),
+        ({"eos_token_id": "x"}, "eos_token_id: a whole number"),
+        ({"eos_token_id": 2.5}, "eos_token_id: a whole number"),
+        ({"sink": 3}, "sink: give a function"),
+        ({"model": "name"}, "model: give a loaded"),
+        ({"tokenizer": "name"}, "tokenizer: give a loaded"),
+        ({"prompts": None}, "prompts: give"),
+        ({"prompts": 3}, "prompts: give"),
+        ({"prompts": torch.zeros(1, 3)}, "prompts: a tensor of token ids"),
+    ],
+)
+def test_arguments_of_another_kind_are_named_with_what_to_pass(
+    wrong: dict[str, Any], named: str, byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    given = {
+        "model": model_of(byte_level),
+        "tokenizer": byte_level,
+        "prompts": "x",
+        "max_new_tokens": 3,
+        **wrong,
+    }
+    with pytest.raises(NCOGuardError, match=named):
+        generate(guard, given.pop("model"), given.pop("tokenizer"), given.pop("prompts"), **given)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"vocab_width": "x"},
+        {"vocab_width": 500.5},
+        {"eos_token_ids": 3},
+        {"eos_token_ids": "x"},
+        {"eos_token_ids": [2.5]},
+    ],
+)
+def test_what_binds_a_guard_is_checked_by_name(wrong: dict[str, Any], byte_level: Any, guard: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}: .*give"):
+        guard.bind(byte_level, **wrong)
 
 
 def test_scores_that_are_no_numbers_end_a_generation_by_name(

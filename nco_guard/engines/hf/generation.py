@@ -186,6 +186,8 @@ def generate_ids(
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
+    if sink is not None and not callable(sink):
+        raise UnsupportedError(f"sink: give a function that takes a StepReport, not {type(sink).__name__}")
     arguments = dict(options)
     settings = Settings(model, arguments)
     settings.refuse_unsupported()

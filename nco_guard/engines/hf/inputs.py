@@ -25,12 +25,20 @@ __all__ = [
 def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
     """Keyword arguments for `model.generate`: ids and mask, padded on the left, on the model's device."""
     encoded: Mapping[str, Any]
+    if not hasattr(model, "generate") or not callable(tokenizer):
+        wrong = "model" if not hasattr(model, "generate") else "tokenizer"
+        raise UnsupportedError(f"{wrong}: give a loaded transformers {wrong}, not its name")
     if isinstance(prompts, torch.Tensor):
+        if prompts.is_floating_point() or prompts.ndim not in (1, 2):
+            raise UnsupportedError(
+                "prompts: a tensor of token ids is needed, whole numbers [length] or [rows, length]"
+            )
         encoded = {"input_ids": prompts if prompts.ndim == 2 else prompts[None]}
     elif isinstance(prompts, Mapping):
         encoded = prompts
     else:
-        batch = [prompts] if isinstance(prompts, str) or is_chat(prompts) else list(prompts)
+        single = isinstance(prompts, str) or is_chat(prompts)
+        batch = [prompts] if single else list(prompts) if isinstance(prompts, Sequence) else []
         options = {"return_tensors": "pt", "padding": len(batch) > 1}
         if not getattr(model.config, "is_encoder_decoder", False):
             options["padding_side"] = "left"

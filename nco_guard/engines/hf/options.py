@@ -6,8 +6,10 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from transformers import GenerationConfig, GenerationMixin
 
+from nco_guard.arguments import token_ids
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["Settings", "checked_count", "checked_list", "refuse_continuous"]
@@ -59,8 +61,8 @@ _HOST = "masks are made by the host once the last token is known"
 
 # Options that count something, and the least that they may be.
 _COUNTS = {
-    **dict.fromkeys(("max_new_tokens", "max_length"), 0),
-    **dict.fromkeys(("num_beams", "num_return_sequences"), 1),
+    **dict.fromkeys(("max_new_tokens", "max_length", "num_beams", "num_return_sequences"), 1),
+    "pad_token_id": 0,
 }
 
 
@@ -109,7 +111,9 @@ class Settings:
         value = self.get("eos_token_id")
         if value is None:
             return set()
-        return {int(index) for index in (value if hasattr(value, "__iter__") else [value])}
+        if isinstance(value, torch.Tensor):
+            value = value.ravel().tolist()
+        return set(token_ids("eos_token_id", value if isinstance(value, list | tuple) else [value]))
 
     @property
     def encoder_decoder(self) -> bool:
@@ -138,10 +142,28 @@ class Settings:
         positions = getattr(self._model.config, "max_position_embeddings", None)
         return prompt_length + 20 if positions is None else min(prompt_length + 20, int(positions))
 
+    def _refuse_mistyped(self) -> None:
+        """Options that are objects of a certain kind, and are something else."""
+        for name, wanted, what in (
+            ("generation_config", "to_dict", "a transformers GenerationConfig"),
+            ("assistant_model", "config", "a loaded model"),
+            ("streamer", "put", "a streamer with put and end"),
+        ):
+            value = self._options.get(name)
+            if value is not None and not hasattr(value, wanted):
+                raise UnsupportedError(f"{name}: give {what}, not {type(value).__name__}")
+        stops = self.get("stop_strings")
+        listed = [stops] if isinstance(stops, str) else stops
+        if listed is not None and not (
+            isinstance(listed, list | tuple) and all(isinstance(stop, str) and stop for stop in listed)
+        ):
+            raise UnsupportedError("stop_strings: give a string or a list of strings, none of them empty")
+
     def refuse_unsupported(self) -> None:
         """Raise `UnsupportedError`, naming the option, the reason and a way out."""
         for name, least in _COUNTS.items():
             checked_count(name, self.get(name), least)
+        self._refuse_mistyped()
         if self.encoder_decoder:
             for name, reason in _REFUSED_SEQ2SEQ.items():
                 if self.get(name) is not None:

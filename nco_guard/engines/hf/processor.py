@@ -91,7 +91,12 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._engine_ends = engine_ends
         self._loud: torch.Tensor | None = None
         self._on_forced = _warn if on_forced is None else on_forced
-        self._masker = RowMasker(beams=beams, engine_ends=engine_ends, sink=sink, changes_only=changes_only)
+        self._masker = RowMasker(
+            beams=checked_count("beams", beams, 1) or 1,
+            engine_ends=engine_ends,
+            sink=sink,
+            changes_only=changes_only,
+        )
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
@@ -99,6 +104,11 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask one step; see the class."""
+        if input_ids.ndim == 2 and scores.shape[:-1] != input_ids.shape[:1]:
+            raise UnsupportedError(
+                f"logits_processor: {tuple(scores.shape)} scores for {tuple(input_ids.shape)} ids; give a row of "
+                f"scores for each row of ids"
+            )
         if input_ids.ndim != 2:
             # Continuous batching would show the last token of each request, and nothing of which text it continues.
             raise UnsupportedError(
