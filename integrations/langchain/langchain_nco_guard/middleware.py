@@ -88,10 +88,22 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         final: Literal["redact", "raise"] = "redact" if on_violation == "redact" else "raise"
         self._final = Cleaner(self.guard, final, replacement=replacement, where="model output", record=False)
-        self._guard_request = guarded_request(self._guarded)
-        self._guard_tool_request = guarded_tool_request(self._cleaned_tool)
+        self._make_requests()
         # Refused now rather than in the middle of an answer.
         self.guard.stream_verifier(replacement=replacement)
+
+    def _make_requests(self) -> None:
+        self._guard_request = guarded_request(self._guarded)
+        self._guard_tool_request = guarded_tool_request(self._cleaned_tool)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and other processes make request types of their own."""
+        made = ("_guard_request", "_guard_tool_request")
+        return {name: value for name, value in self.__dict__.items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_requests()
 
     @property
     def name(self) -> str:
