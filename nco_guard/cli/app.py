@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nco_guard.cli.output import fail, say
+from nco_guard.cli.output import fail, say, take_any_text
 from nco_guard.errors import NCOGuardError
 from nco_guard.visible import visible
 
@@ -30,6 +30,7 @@ class _Commands(TyperGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the options."""
+        take_any_text()
         try:
             return super().make_context(*args, **kwargs)
         except _USAGE_ERROR as error:

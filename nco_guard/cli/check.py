@@ -52,6 +52,10 @@ def run_check(policy: str, settings: CheckSettings, *, as_json: bool) -> int:
     from nco_guard.analysis import overblocking, refused_tokens, review, review_bound
 
     loaded = load_policy(policy)
+    if settings.tokenizer is not None and not settings.tokenizer.exists():
+        raise NCOGuardError(
+            f"no tokenizer at {settings.tokenizer}"
+        )  # before the review, which can take a while
     guard = Guard(loaded)  # compiles, so that patterns that cannot be enforced are refused here
     texts = _texts(settings)
     document: dict[str, Any] = {

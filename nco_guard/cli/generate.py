@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.cli.inputs import load_model, load_policy, require_hf
+from nco_guard.cli.inputs import load_model, load_policy
 from nco_guard.cli.output import print_json, say, say_text, warn
 from nco_guard.errors import NCOGuardError
 
@@ -54,13 +54,12 @@ def run_generate(
     if not prompts:
         raise NCOGuardError("no prompt: give --prompt or --prompt-file")
     loaded = load_policy(policy)  # before the model: mistakes in a policy should not wait for gigabytes
-    require_hf("generate")
+    model, tokenizer = load_model(model_path)
     from transformers import set_seed
 
     from nco_guard import Guard
     from nco_guard.audit import JsonLinesSink
 
-    model, tokenizer = load_model(model_path)
     inputs = _chats(tokenizer, prompts) if settings.chat else list(prompts)
     outputs: list[dict[str, Any]] = []
     with ExitStack() as stack:

@@ -58,11 +58,12 @@ def require_hf(feature: str) -> None:
 
 def load_tokenizer(path: Path) -> Any:
     """The tokenizer of a local folder, or of one `tokenizer.json`; nothing is downloaded."""
+    # Importing torch takes seconds: not to say that a path is wrong.
+    if not path.exists():
+        raise NCOGuardError(f"no tokenizer at {path}")
     require_hf("loading a tokenizer")
     import transformers
 
-    if not path.exists():
-        raise NCOGuardError(f"no tokenizer at {path}")
     try:
         if path.is_file():
             return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
@@ -83,11 +84,11 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
 
 def load_model(path: Path) -> tuple[Any, Any]:
     """The causal model of a local folder and its tokenizer; downloads nothing, runs no code of the folder."""
+    if not path.is_dir():
+        raise NCOGuardError(f"no model folder at {path}")
     require_hf("loading a model")
     import transformers
 
-    if not path.is_dir():
-        raise NCOGuardError(f"no model folder at {path}")
     tokenizer = load_tokenizer(path)
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True)

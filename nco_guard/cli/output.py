@@ -6,6 +6,7 @@ line of its own or be read as markup. Nothing else in `nco_guard.cli` writes to 
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["console", "fail", "marked", "print_json", "say", "say_text", "stacked", "table", "warn"]
+__all__ = [
+    "console",
+    "fail",
+    "marked",
+    "print_json",
+    "say",
+    "say_text",
+    "stacked",
+    "table",
+    "take_any_text",
+    "warn",
+]
 
 #: Where the width of a terminal is unknown, a table must still be readable in a log.
 PLAIN_WIDTH = 100
@@ -41,9 +53,18 @@ def console(*, stderr: bool = False) -> Console:
             assert isinstance(rendered, Text)
             return rendered
 
-    stream = sys.stderr if stderr else sys.stdout
+    stream = (sys.stderr if stderr else sys.stdout) or io.StringIO()  # None: closed when the process began
     width = None if stream.isatty() else PLAIN_WIDTH
     return Plain(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def take_any_text() -> None:
+    """Write what stdout and stderr have no letters for as escapes: a terminal may know ASCII only."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().replace("-", "").startswith(
+            "utf"
+        ):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -53,7 +74,8 @@ def say(line: str, *, err: bool = False) -> None:
 
 def say_text(text: str, *, exact: bool = False) -> None:
     """Print a text of several lines on stdout. exact: as it is, where stdout is no terminal but a file or a pipe."""
-    typer.echo(text if exact and not sys.stdout.isatty() else visible(text, lines=True))
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    typer.echo(text if exact and not shown else visible(text, lines=True))
 
 
 def fail(message: str) -> NoReturn:
