@@ -79,11 +79,13 @@ def _listed() -> Sequence[AgentMiddleware[Any, Any, Any]]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not making:
         frame = frame.f_back
-    return (
-        ()
-        if frame is None
-        else cast("Sequence[AgentMiddleware[Any, Any, Any]]", frame.f_locals["middleware"])
-    )
+    if frame is None:
+        return ()
+    if "middleware" not in frame.f_locals:
+        raise UnsupportedError(
+            "langchain: in this version create_agent hides which other middleware asks models"
+        )
+    return cast("Sequence[AgentMiddleware[Any, Any, Any]]", frame.f_locals["middleware"])
 
 
 def _models(middleware: Any) -> Iterator[tuple[str, Any]]:

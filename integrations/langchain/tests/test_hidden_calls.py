@@ -11,6 +11,7 @@ from checks import check_everything, check_stream
 from inner_models import LEAK, SAFE, Delegating, Fails, HandingOn, Streaming, Talker, scripted
 from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.globals import set_debug, set_llm_cache, set_verbose
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
@@ -20,6 +21,7 @@ from langsmith.run_helpers import trace, tracing_context
 from places import HOOK, Everything, langsmith_server
 
 from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel
+from langchain_nco_guard._hidden import _silent
 from nco_guard import Policy
 from nco_guard.errors import UnsupportedError
 
@@ -184,6 +186,21 @@ async def test_streams_can_be_left_and_context_is_not_touched(policy: Policy) ->
     seen = Everything()
     RunnableLambda(lambda x: x).with_config(callbacks=[seen]).invoke(1)
     assert seen.names == ["on_chain_start", "on_chain_end"]
+
+
+def test_a_langchain_that_shows_handlers_all_the_same_is_refused(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add_handler(self: Any, handler: Any, inherit: bool = True) -> None:
+        self.handlers.append(handler)
+
+    monkeypatch.setattr(BaseCallbackManager, "add_handler", add_handler)
+    _silent.cache_clear()
+    try:
+        with pytest.raises(UnsupportedError, match="shows callbacks what they must not see"):
+            verified(scripted(), policy).invoke("x")
+    finally:
+        _silent.cache_clear()
 
 
 # -- what stands around models -----------------------------------------------------------------------------------
