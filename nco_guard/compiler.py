@@ -59,6 +59,8 @@ _CROWD_LETTERS = 16
 _CROWDS = 8
 _EXPLORED_STATES = 64
 _HARD = float("inf")
+_KEPT_BYTES = 64 << 20  # of what searching finished texts has found of one rule
+_ROOMY = 10  # times the usual limits, for one text that is too much for a rule's automaton
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class CompiledRule:
         self.id = rule.id
         self.store = store
         self.lock = threading.RLock()
+        self._searcher: Searcher | None = None
+        self._stepper: AlternatingMachine | FoldedMachine | FsmMachine | None = None
         self.letters: tuple[int, ...] = ()
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
         if self._as_written:
@@ -257,19 +261,43 @@ class CompiledRule:
             return ChecksumMachine(node, CHECKSUMS[self.rule.checksum])
         return AlternatingMachine(node, every_end=every_end, rule_id=self.id)
 
-    @cached_property
+    @property
     def searcher(self) -> Searcher:
-        """What finds spans of the whole pattern in finished text."""
+        """What finds spans of the whole pattern in finished text.
+
+        Another one once that has grown large, so it is to be asked for anew with every text.
+        """
+        known = self._searcher
+        if known is None or (not isinstance(known, SubstringSearcher) and known.nbytes > _KEPT_BYTES):
+            known = self._searcher = self._new_searcher()
+        return known
+
+    def forget(self, *, roomy: bool = False) -> None:
+        """Let go of what `searcher` and `stepper` have found. `roomy`: the next ones may find ten times as much."""
+        self._searcher = self._stepper = None
+        if roomy:
+            self._searcher = self._new_searcher(roomy=True)
+
+    def _new_searcher(self, *, roomy: bool = False) -> Searcher:
         rule = self.rule
         if isinstance(rule, StringRule) and self._as_written:
             return SubstringSearcher(rule.strings, caseless=rule.case == "fold", whole_word=rule.whole_word)
-        return self.machine(every_end=True)
+        machine = self.machine(every_end=True)
+        inner = machine.inner if isinstance(machine, FoldedMachine) else machine
+        if roomy and isinstance(inner, AlternatingMachine):
+            inner.state_limit *= _ROOMY
+            inner.thread_limit *= _ROOMY
+        return machine
 
-    @cached_property
+    @property
     def stepper(self) -> AlternatingMachine | FoldedMachine | FsmMachine:
         """The same for text that arrives piece by piece; for lists of strings a machine of their pattern."""
         searcher = self.searcher
-        return self.machine(every_end=True) if isinstance(searcher, SubstringSearcher) else searcher
+        if not isinstance(searcher, SubstringSearcher):
+            return searcher
+        if self._stepper is None or self._stepper.nbytes > _KEPT_BYTES:
+            self._stepper = self.machine(every_end=True)
+        return self._stepper
 
     @cached_property
     def listed(self) -> StringList | None:

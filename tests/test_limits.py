@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
-from nco_guard.automata import automaton
+from nco_guard import Guard
+from nco_guard.automata import AlternatingMachine, automaton
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import Policy, RegexRule, StringRule
@@ -80,3 +82,21 @@ def test_what_automata_hold_counts_against_the_memory_limit() -> None:
         wander(bound.session(), b"aacc", 150, seed)
         assert bound.stats["table_bytes"] < 6 << 20
     assert free.stats["table_bytes"] > 6 << 20
+
+
+@pytest.fixture
+def small_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AlternatingMachine.__init__.__kwdefaults__, "state_limit", 1500)
+
+
+@pytest.mark.usefixtures("small_machines")
+def test_the_verifier_reads_on_whatever_it_has_read_before() -> None:
+    guard = Guard(Policy(name="limits", rules=(GROWING, WORDS)))
+    rng = random.Random(0)
+    for length in (700, 700, 700, 2500, 40):
+        text = "".join(rng.choices("aac", k=length)) + "b, weather"
+        expected = [match.span() for match in re.finditer(r"a.{12}b|weather", text)]
+        assert [(f.start, f.end) for f in guard.verify(text).findings] == expected
+        stream = guard.verifier.stream(piece=200)
+        found = [*stream.feed(text[:300]), *stream.feed(text[300:]), *stream.finish()]
+        assert sorted((f.start, f.end) for f in found) == expected

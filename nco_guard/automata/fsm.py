@@ -47,6 +47,7 @@ class FsmMachine:
         self._remaining = _remaining(fsm)
         self._states: list[frozenset[object]] = []
         self._ids: dict[frozenset[object], int] = {}
+        self._held = 0  # members of all states
         self.start = self._state(frozenset([self._initial]))
         self.bare_start = self._state(frozenset())
         self.accepts_empty = self._initial in self._finals
@@ -60,6 +61,7 @@ class FsmMachine:
                     "reduce or split the automaton"
                 )
             state = len(self._states)
+            self._held += len(members)
             self._states.append(members)
             self._ids[members] = state
         return state
@@ -72,7 +74,7 @@ class FsmMachine:
     @property
     def nbytes(self) -> int:
         """Bytes held, estimated."""
-        return sum(400 + 40 * len(members) for members in self._states)
+        return 400 * len(self._states) + 40 * self._held
 
     def step(self, state: int, cls: int, *, seed: bool = True) -> int:
         """The next state, or `~next` if an accepted word ends with this character.

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
 from nco_guard.automata.runs import FsmRuns, PatternRuns, SpanFinder, runs_of
+from nco_guard.automata.search import Searcher
 from nco_guard.automata.substrings import fold_case
 from nco_guard.compiler import CompiledRule
+from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule
 from nco_guard.scan.conditions import Probe, fsm_probes, node_probes, string_probes
 from nco_guard.scan.filter import MARGIN, Codes, Condition, mask_of
@@ -103,7 +105,11 @@ class RuleScanner:
 
     def __init__(self, rule: CompiledRule) -> None:
         self.rule = rule
-        searcher = rule.searcher
+        self._take(rule.searcher)
+        self.steps = 0
+
+    def _take(self, searcher: Searcher) -> None:
+        self._searcher = searcher
         self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
         self._runs: PatternRuns | FsmRuns | None = None
         self._machine: AlternatingMachine | FsmMachine | None = None
@@ -114,7 +120,7 @@ class RuleScanner:
             self._runs = runs_of(self._machine)
             self.reach = self._runs.reach
         self._moves: dict[int, tuple[int, bool, bool]] = {}
-        self.steps = 0
+        self.__dict__.pop("_tails", None)
 
     @property
     def _listed(self) -> tuple[str, ...]:
@@ -151,6 +157,24 @@ class RuleScanner:
             None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=name))
             for p in self.probes or ()
         ]
+
+    def found(self, row: Row, codes: Codes, hits: Sequence[Places] | None) -> list[tuple[int, int, int]]:
+        """All of `spans`. Where texts have led to too much, that is forgotten first.
+
+        Errors: `StateLimitError` where these texts by themselves are too much.
+        """
+        if (searcher := self.rule.searcher) is not self._searcher:
+            self._take(searcher)
+        try:
+            return list(self.spans(row, codes, hits))
+        except StateLimitError:
+            self.rule.forget(roomy=True)
+            self._take(self.rule.searcher)
+        try:
+            return list(self.spans(row, codes, hits))
+        except StateLimitError as error:
+            self.rule.forget()
+            raise StateLimitError(error.message, rule_id=self.rule.id) from None
 
     def spans(self, row: Row, codes: Codes, hits: Sequence[Places] | None) -> Iterator[tuple[int, int, int]]:
         """(index of the text, start, end) of each match; `hits`: those of `probes`, in their order; None: unknown."""

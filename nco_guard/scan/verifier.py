@@ -180,8 +180,9 @@ class _Lane:
         for scanner, hits, codes in self.places(row.text):
             by_text: dict[int, list[tuple[int, int]]] = {}
             with scanner.rule.lock:
-                for index, start, end in scanner.spans(row, codes, hits):
-                    by_text.setdefault(index, []).append((start - firsts[index], end - firsts[index]))
+                places = scanner.found(row, codes, hits)
+            for index, start, end in places:
+                by_text.setdefault(index, []).append((start - firsts[index], end - firsts[index]))
             for index, spans in by_text.items():
                 if folded is not None:
                     spans = originals(spans, folded[index], len(texts[index]))
@@ -351,7 +352,7 @@ class _LaneStream:
             stretch = Stretch(0, len(self._text), self._base == 0, final, cursor)
             with scanner.rule.lock:
                 spans = [
-                    (start, end) for _, start, end in scanner.spans(OpenRow(self._text, stretch), codes, hits)
+                    (start, end) for _, start, end in scanner.found(OpenRow(self._text, stretch), codes, hits)
                 ]
             left = len(self._text) if stretch.left is None else stretch.left
             self._cursors[scanner] = self._base + left
