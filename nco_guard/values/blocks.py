@@ -5,10 +5,13 @@ Only their keys are known here, which are the same in all of them, and no framew
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from nco_guard.values.roles import Role
+from nco_guard.values.scalars import decoded
 
 __all__ = ["JOINED", "PIECEMEAL", "is_block", "is_piecemeal", "kind_of_block", "role_of_key"]
 
@@ -64,9 +67,21 @@ _MESSAGES = frozenset(
 )
 _CALLS = ("tool_call", "tool_use", "function", "custom_tool")
 _PARSED = frozenset({"arguments", "args", "input", "partial_json", "kwargs"})
-# Images, sound, video and files, encoded. Their addresses are text, unless they hold the data themselves.
-_ENCODED = frozenset({"base64", "data", "file_data"})
-_MEDIA = ("audio", "base64", "file", "image", "media", "video")
+# Where images, sound, video and files stand, in base64. Their addresses are text, unless they hold the data themselves.
+_MEDIA = ("audio", "base64", "document", "file", "image", "media", "video")
+_DATA = frozenset({"b64_json", "base64", "bytes", "data", "file_data", "image_data", "image_url", "url"})
+_ENCODED = re.compile(r"(?:data:[\w.+/;=-]{0,100};base64,)?([A-Za-z0-9+/_-]{64,}={0,2})")
+_SIGNATURES = (
+    b"\x89PNG\r\n",
+    b"\xff\xd8\xff",
+    b"GIF8",
+    b"RIFF",
+    b"ID3",
+    b"OggS",
+    b"PK\x03\x04",
+    b"\x1aE\xdf\xa3",
+    b"BM",
+)
 # What a provider counts and measures itself.
 _COUNTED = ("_tokens", "_count", "_duration", "_ms", "_seconds")
 _COUNTS = frozenset({"created", "created_at", "index", "seed", "n", "latency", "completed_at"})
@@ -107,9 +122,9 @@ def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
             return Role.DROP
         if _is_count(key, holder[key]):
             return Role.KEEP
-    kind = holder.get("type")
-    if _is_encoded(kind, key, holder[key]):
+    if _is_media(holder, key):
         return Role.MEDIA
+    kind = holder.get("type")
     if isinstance(kind, str):
         inner = _role_in_block(kind, key, holder[key])
         if inner is not None:
@@ -136,12 +151,23 @@ def _role_in_block(kind: str, key: Any, value: Any) -> Role | None:
     return None
 
 
-def _is_encoded(kind: Any, key: Any, value: Any) -> bool:
-    if not isinstance(value, str):
+def _is_media(holder: Mapping[Any, Any], key: Any) -> bool:
+    """Whether an entry is an image or the like in base64: decoded, it begins as one and is no text."""
+    if not (isinstance(key, str) and key in _DATA and isinstance(holder[key], str)):
         return False
-    if value.startswith("data:") and ";base64," in value[:128]:
-        return True
-    return key in _ENCODED and isinstance(kind, str) and any(name in kind for name in _MEDIA)
+    kind = holder.get("type")
+    if not (
+        any(part in kind for part in _MEDIA) if isinstance(kind, str) else key == "url" and len(holder) < 4
+    ):
+        return False
+    encoded = _ENCODED.fullmatch(holder[key])
+    if encoded is None:
+        return False
+    try:
+        data = base64.b64decode(encoded[1] + "==", altchars=b"-_" if re.search("[-_]", encoded[1]) else None)
+    except ValueError:
+        return False
+    return data.startswith(_SIGNATURES) and decoded(data) is None
 
 
 def _is_count(key: Any, value: Any) -> bool:

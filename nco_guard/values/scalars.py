@@ -17,6 +17,8 @@ from pydantic import SecretBytes, SecretStr
 
 __all__ = ["decoded", "prints"]
 
+_READABLE = bytes((*range(0x20, 0x7F), *b"\t\n\r"))
+_READABLE_SHARE = 0.6  # of bytes at random, a bit more than a third are
 _LONGEST = 64  # digits before the point that a float is written out with
 
 
@@ -28,12 +30,16 @@ def prints(value: Any) -> tuple[str, ...] | None:
     return None if printer is None else tuple(dict.fromkeys(printer(value)))
 
 
-def decoded(data: bytes) -> str:
-    """Bytes as text: UTF-8, or else one character per byte, as they are printed and logged."""
+def decoded(data: bytes) -> str | None:
+    """Bytes as text: UTF-8, or else one character per byte, as they are printed; None for what is no text at all.
+
+    An image or an archive holds any short word somewhere by chance, and nobody reads it there.
+    """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("latin-1")
+        readable = sum(data.count(byte) for byte in _READABLE)
+        return data.decode("latin-1") if readable >= _READABLE_SHARE * len(data) else None
 
 
 def _truth(value: bool) -> list[str]:

@@ -35,6 +35,7 @@ _CODE = (
     types.GenericAlias,
 )
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_EXTRA = "__pydantic_extra__"
 # They hold nothing that anybody could read.
 _EMPTY = (type(None), type(...), type(NotImplemented), _thread.LockType, _thread.RLock)
 
@@ -133,7 +134,8 @@ def _bytes(value: bytes | bytearray | memoryview, role: Role) -> Shape:
         data = text.encode("utf-8", "surrogatepass")
         return bytearray(data) if isinstance(value, bytearray) else data
 
-    return Leaf((decoded(bytes(value)),), put, True)
+    text = decoded(bytes(value))
+    return None if text is None else Leaf((text,), put, True)
 
 
 def _string_file(value: io.StringIO, role: Role) -> Shape:
@@ -141,7 +143,8 @@ def _string_file(value: io.StringIO, role: Role) -> Shape:
 
 
 def _bytes_file(value: io.BytesIO, role: Role) -> Shape:
-    return Leaf((decoded(value.getvalue()),), lambda text: io.BytesIO(text.encode()), True)
+    text = decoded(value.getvalue())
+    return None if text is None else Leaf((text,), lambda new: io.BytesIO(new.encode()), True)
 
 
 def _code(value: Any, role: Role) -> Shape:
@@ -245,7 +248,11 @@ def _object(value: Any, fields: Fields | None) -> Shape:
 
     def put(new: list[Any]) -> Any:
         changed = {part.name: now for part, now in zip(parts, new, strict=True) if now is not part.value}
-        return (rebuild or copied)(value, changed)
+        if rebuild is None:
+            return copied(value, changed)
+        extra = {_EXTRA: changed.pop(_EXTRA)} if _EXTRA in changed else {}
+        made = rebuild(value, changed) if changed else value
+        return copied(made, extra) if extra else made
 
     return Branch(parts, put, plain=fields is None)
 
@@ -253,7 +260,9 @@ def _object(value: Any, fields: Fields | None) -> Shape:
 def _attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, BaseModel):
         fields = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
-        return {**fields, **(value.__pydantic_extra__ or {}), **_private(value)}
+        # Of fields that a model did not declare, the names came with the data.
+        extra = {_EXTRA: value.__pydantic_extra__} if value.__pydantic_extra__ else {}
+        return {**fields, **extra, **_private(value)}
     if dataclasses.is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
         return {**named, **{k: v for k, v in getattr(value, "__dict__", {}).items() if k not in named}}
@@ -285,7 +294,10 @@ def copied(value: Any, changed: Mapping[str, Any]) -> Any:
     """A copy with other fields, not validated: a field may have to hold a text where it held a number."""
     if isinstance(value, BaseModel):
         private = value.__pydantic_private__ or {}
-        model = value.model_copy(update={name: part for name, part in changed.items() if name not in private})
+        apart = (*private, _EXTRA)
+        model = value.model_copy(update={name: part for name, part in changed.items() if name not in apart})
+        if _EXTRA in changed:
+            object.__setattr__(model, _EXTRA, changed[_EXTRA])
         if model.__pydantic_private__ is not None:
             model.__pydantic_private__.update({n: part for n, part in changed.items() if n in private})
         return model

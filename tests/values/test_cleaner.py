@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import base64
 import collections
 import dataclasses
 import datetime
@@ -11,6 +12,7 @@ import io
 import ipaddress
 import json
 import pathlib
+import random
 import types
 import uuid
 from decimal import Decimal
@@ -118,6 +120,7 @@ CHANGED: list[tuple[Any, Any]] = [
     (collections.deque(["canary"], 4), collections.deque([OUT], 4)),
     (Model(number=CARD), Model.model_construct(number=OUT, text="fine")),
     (Loose(a="canary"), Loose(a=OUT)),
+    (Loose(**{"a@b.com": 1, "b": CARD}), Loose(**{OUT: 1, "b": OUT})),
     (Data("canary"), Data(OUT)),
     (Slotted("canary"), Slotted(OUT)),
     (Plain("canary"), Plain(OUT)),
@@ -425,6 +428,29 @@ def test_objects_that_resist() -> None:
     assert cleaner().value([Broken(a="canary"), Single()]) == ["[Broken withheld]", "[Single withheld]"]
     silent = Silent()
     assert cleaner().value(silent) is silent
+
+
+def test_images_are_not_text() -> None:
+    short = Cleaner(Policy(name="short", rules=(RegexRule(id="word", regex="(?i)ab"),)))
+    picture = b"\x89PNG\r\n\x1a\n" + random.Random(3).randbytes(60_000)
+    encoded = base64.b64encode(picture).decode()
+    assert short.rules([encoded]) == ("word",)
+    for value in (
+        picture,
+        {"type": "image", "source": {"type": "base64", "media_type": "x", "data": encoded}},
+        [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}}],
+        {"type": "input_audio", "data": encoded.replace("+", "-").replace("/", "_")},
+    ):
+        assert short.value(value) is value
+    # Where text is given out as an image, it is read as it is written.
+    for value in (
+        {"type": "image", "data": "a canary"},
+        {"type": "image", "data": "canary" * 40},
+        {"type": "image", "data": encoded, "title": "canary"},
+        {"url": f"data:image/png;base64,{encoded} canary"},
+        b"\xff" * 20 + b"a canary among readable text, with some bytes of another encoding",
+    ):
+        assert cleaner().rules(cleaner().value(value)) == () != cleaner().rules(value)
 
 
 def test_what_objects_print_beside_their_attributes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -386,7 +387,7 @@ def test_arguments_in_content_blocks_are_checked_and_media_left_alone(policy: Po
     digits = Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{9,}"),))
     blocks = [
         {"type": "tool_use", "id": "1", "name": "lookup_customer", "input": {"card": 4111111111111111}},
-        {"type": "image", "base64": "123456789"},
+        {"type": "image", "base64": base64.b64encode(b"\x89PNG\r\n\x1a\n\0").decode() + "123456789012" * 8},
     ]
     model = VerifiedChatModel.over(Whole(script=[AIMessage(blocks)]), digits, on_violation="redact")
     assert model.invoke("x").content == [{**blocks[0], "input": {"card": "[redacted]"}}, blocks[1]]
