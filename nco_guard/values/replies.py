@@ -15,11 +15,13 @@ from uuid import uuid4
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
 from nco_guard.redaction import SafeEnds
 from nco_guard.values.finding import Finder
+from nco_guard.values.readings import readings
 from nco_guard.values.texts import texts_of
 
 __all__ = ["Event", "InvalidCall", "ReplyReader", "Text", "ToolCall", "longest_overlap", "parse_call"]
 
 _WHERE = "model output"
+_READ = "model output, its JSON escapes read"
 # Ids are shown beside the text: without digits they cannot look like somebody's number.
 _LETTERS = str.maketrans("0123456789", "ghijkmnopq")
 
@@ -63,14 +65,16 @@ class ReplyReader:
         begun: the beginning of a call that the prompt ends with; it is no part of the guarded text.
         single_call: only the first call counts.
         invalid_as_text: what is between marks and no call stays text, with its marks.
+        escapes: somebody may parse the text as JSON, so its escapes are read as well.
 
     Guarantee: at any moment the texts given, joined, hold no match of a hard rule, as if they ended there; nor does any
-    name, string, key or number of a call, its JSON escapes read. Text that may not end where it was cut loses its tail.
-    A last call may lack its closing mark: some models end right after the JSON.
+    name, string, key or number of a call, its JSON escapes read; nor, with `escapes`, the text with its own read. Text
+    that may not end where it was cut loses its tail. A last call may lack its closing mark: some models end right after
+    the JSON.
 
     Cost: a search of the text so far for each piece, some tenths of a millisecond for large policies. Errors:
-    `UnsupportedError` for empty marks; `ViolationError` for a call that holds a match, and for text that forms one
-    where something was cut out of it.
+    `UnsupportedError` for empty marks; `ViolationError` for a call that holds a match, for text that forms one where
+    something was cut out of it, and for escapes that read as one.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class ReplyReader:
         begun: str = "",
         single_call: bool = False,
         invalid_as_text: bool = False,
+        escapes: bool = False,
     ) -> None:
         if marks is not None and not (len(marks) == 2 and all(isinstance(m, str) and m for m in marks)):
             raise UnsupportedError("marks: two strings that are not empty, or None where there are no calls")
@@ -92,6 +97,7 @@ class ReplyReader:
         self._marks = marks
         self._single = single_call
         self._as_text = invalid_as_text
+        self._escapes = escapes
         self._pending = begun
         self._begun = len(begun)
         self._inside = False
@@ -209,19 +215,32 @@ class ReplyReader:
             return
         end = len(self._outside)
         if not self._finder.verifier.verify(self._outside, context=self._context).ok:
-            end = len(self._showable())
+            end = len(self._showable(self._outside, self._context))
+        if self._escapes and "\\" in self._outside:
+            end = self._showable_as_read(end, final)
         if end > self._shown:
             self._shown, shown = end, self._outside[self._shown : end]
             yield Text(shown)
         if final:
             self._outside = self._outside[: self._shown]
 
-    def _showable(self) -> str:
-        """The text up to where it may end. Errors: `ViolationError` for a match that is complete before that."""
+    def _showable(self, text: str, context: str = "", where: str = _WHERE) -> str:
+        """A text up to where it may end. Errors: `ViolationError` for a match that is complete before that."""
         try:
-            return SafeEnds(self._finder.compiled, context=self._context).feed(self._outside)
+            return SafeEnds(self._finder.compiled, context=context).feed(text)
         except RedactionError as error:
-            raise ViolationError(error.rule_ids, _WHERE) from None
+            raise ViolationError(error.rule_ids, where) from None
+
+    def _showable_as_read(self, end: int, final: bool) -> int:
+        """The place before `end` up to which the text may be shown to somebody who reads its escapes."""
+        for reading in [*readings(self._outside[:end])][1:]:
+            if not (rules := self._finder.rules([reading.text])):
+                continue
+            if final:
+                raise ViolationError(rules, _READ)
+            shown = len(self._showable(reading.text, where=_READ))
+            end = min(end, reading.original(0, shown)[1] if shown else 0)
+        return end
 
 
 def parse_call(body: str) -> tuple[str, dict[str, Any]] | None:

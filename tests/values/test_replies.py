@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.values import InvalidCall, ReplyReader, Text, ToolCall
+from nco_guard.values import Cleaner, InvalidCall, ReplyReader, Text, ToolCall
 
 GUARD = Guard(
     Policy(
@@ -93,6 +93,31 @@ def test_what_parsing_and_cutting_bring_out_is_refused(reply: str) -> None:
         read([reply])
     with pytest.raises(ViolationError):
         read(list(reply))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [r"a \u0063anary", r"a \\u0063anary", r'{"q": "can\u0061ry"}', r"an \u0061ss", r"\u0061s\u0073 \u0061"],
+)
+@given(places=st.lists(st.integers(0, 200), max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_what_escapes_of_the_text_read_as_is_refused_where_somebody_parses_it(
+    reply: str, places: list[int]
+) -> None:
+    assert read(cut(reply, places))[0] == reply
+    reader = ReplyReader(GUARD, escapes=True)
+    with pytest.raises(ViolationError, match="its JSON escapes read"):
+        [*map(reader.feed, cut(reply, places)), reader.finish()]
+    # What was shown before holds no match in any reading.
+    assert reply.startswith(reader.content)
+    assert Cleaner(GUARD).rules(reader.content) == ()
+
+
+@pytest.mark.parametrize("reply", [r"\u0061ssembly", r"a\nb \u0041", "\\", r"\u006", r"C:\new\assets"])
+@given(places=st.lists(st.integers(0, 200), max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_escapes_that_read_as_nothing_forbidden_are_shown(reply: str, places: list[int]) -> None:
+    assert read(cut(reply, places), escapes=True)[0] == reply
 
 
 def test_rules_that_read_the_prompt() -> None:

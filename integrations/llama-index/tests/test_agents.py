@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from llama_index.core.agent.workflow import (
     ToolCallResult,
 )
 from llama_index.core.llms import ChatMessage
+from llama_index.core.program import LLMTextCompletionProgram
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
@@ -201,6 +203,51 @@ def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[F
     (called,) = llm.get_tool_calls_from_response(answer)
     assert called.tool_kwargs["key"].startswith("a")
     assert "ass" not in called.tool_kwargs["key"]
+
+
+async def test_what_agents_and_programs_would_read_in_escapes_is_withheld(pair: tuple[Any, Any]) -> None:
+    """Text is parsed by ReAct agents and programs; what it reads as then is looked at before it is shown."""
+    policy = Policy(name="word", rules=[StringRule(id="word", strings=["ass"])])
+    llm = NCOGuardLLM(*pair, policy=policy)
+
+    def steered(text: str) -> NCOGuardLLM:
+        steer = {"logits_processor": [Steer(pair[1], text)]}
+        return NCOGuardLLM(*pair, policy=policy, generate_kwargs=steer)
+
+    said = r'{"order_id": "\u0061ss"}'
+
+    def options() -> dict[str, Any]:
+        return {"logits_processor": [Steer(pair[1], said)]}
+
+    asked = [ChatMessage(role="user", content="go")]
+    calls: list[Callable[[], Any]] = [
+        lambda: llm.complete("go", **options()),
+        lambda: llm.chat(asked, **options()),
+        lambda: LLMTextCompletionProgram.from_defaults(
+            output_cls=LookupOrder, prompt_template_str="go", llm=steered(said)
+        )(),
+    ]
+    for call in calls:
+        with pytest.raises(ViolationError, match="its JSON escapes read"):
+            call()
+    with pytest.raises(ViolationError, match="its JSON escapes read"):
+        await llm.achat(asked, **options())
+    shown: list[str] = []
+    with pytest.raises(ViolationError, match="its JSON escapes read"):
+        shown.extend(str(chunk.delta) for chunk in llm.stream_chat(asked, **options()))
+    assert "ass" not in "".join(shown).replace(r"\u0061", "a")
+
+    found: list[str] = []
+    tool = FunctionTool.from_defaults(lambda key: found.append(key) or "", name="find", description="Find.")
+    thought = 'Thought: I need a tool.\nAction: find\nAction Input: {"key": "\\u0061ss"}'
+    formatter = ReActChatFormatter.from_defaults(system_header=HEADER)
+    agent = ReActAgent(tools=[tool], llm=steered(thought), formatter=formatter)
+    handler = agent.run("go")
+    events = [event async for event in handler.stream_events()]
+    with pytest.raises(ViolationError, match="its JSON escapes read"):
+        await handler
+    assert not found
+    assert not any(isinstance(event, ToolCall) for event in events)
 
 
 class LookupOrder(BaseModel):

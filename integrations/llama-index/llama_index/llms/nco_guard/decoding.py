@@ -171,6 +171,7 @@ class Call:
                 begun=self.begun,
                 single_call=self.single_call,
                 invalid_as_text=True,
+                escapes=True,  # agents and programs parse it
             )
         )
 
