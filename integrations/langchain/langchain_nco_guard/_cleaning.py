@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from langchain_core.documents import Document
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    BaseMessageChunk,
-    ToolMessage,
-    ToolMessageChunk,
-)
+from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk, ToolMessage
 from langchain_core.outputs import ChatResult, Generation, GenerationChunk, LLMResult
 from langchain_core.prompt_values import ChatPromptValue, ImagePromptValue, StringPromptValue
 from langgraph.types import Command, Interrupt, Send
@@ -24,7 +17,7 @@ from nco_guard.redaction import REDACTED, Replacement
 from nco_guard.values import Cleaner as ValueCleaner
 from nco_guard.values import Role, register
 
-__all__ = ["Cleaner", "as_chunk"]
+__all__ = ["Cleaner"]
 
 
 def _piece(message: Any, fields: Mapping[str, Any]) -> Any:
@@ -37,24 +30,13 @@ def _generation_piece(generation: Any, fields: Mapping[str, Any]) -> Any:
     return type(generation)(**{"text": "", **fields})
 
 
-_CALLING = {"usage_metadata": Role.METADATA, "chunk_position": Role.KEEP}
+_MESSAGE = {"content": Role.BLOCKS, "response_metadata": Role.METADATA, "id": Role.IDENTIFIER}
 _RESULT = {"llm_output": Role.METADATA, "run": Role.KEEP, "type": Role.KEEP}
-_TOOL = {"tool_call_id": Role.IDENTIFIER, "status": Role.KEEP}
 
-register(
-    BaseMessage,
-    {
-        "content": Role.BLOCKS,
-        "response_metadata": Role.METADATA,
-        "id": Role.IDENTIFIER,
-        "type": Role.KEEP,
-    },
-)
+register(BaseMessage, {**_MESSAGE, "type": Role.KEEP})
 register(BaseMessageChunk, {}, chunk=_piece)
-register(AIMessage, _CALLING)
-register(AIMessageChunk, _CALLING, chunk=_piece)
-register(ToolMessage, _TOOL)
-register(ToolMessageChunk, _TOOL, chunk=_piece)
+register(AIMessage, {"usage_metadata": Role.METADATA, "chunk_position": Role.KEEP})
+register(ToolMessage, {"tool_call_id": Role.IDENTIFIER, "status": Role.KEEP})
 register(Document, {"page_content": Role.TEXT, "id": Role.IDENTIFIER, "type": Role.KEEP})
 register(StringPromptValue, {"text": Role.TEXT, "type": Role.KEEP})
 register(ChatPromptValue, {"type": Role.KEEP})
@@ -98,11 +80,3 @@ class Cleaner(ValueCleaner):
             text = self.json_text(cleaned.text)
             return cleaned if text == cleaned.text else cleaned.model_copy(update={"content": text})
         return cleaned
-
-
-def as_chunk(message: BaseMessage) -> AIMessageChunk:
-    """A whole message as the only chunk of a stream; chunks as they are."""
-    if isinstance(message, AIMessageChunk):
-        return message
-    fields = {name: getattr(message, name) for name in AIMessage.model_fields if hasattr(message, name)}
-    return AIMessageChunk(**{**fields, "type": "AIMessageChunk", "chunk_position": "last"})

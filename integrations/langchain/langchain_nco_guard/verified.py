@@ -9,14 +9,14 @@ from typing import Any, Literal, Self
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import LangChainException
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
 from langchain_core.utils.utils import LC_ID_PREFIX
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
-from langchain_nco_guard._cleaning import Cleaner, as_chunk
+from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._hidden import HiddenCalls
@@ -293,7 +293,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         stream, hidden = cleaner.stream(), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
         for message in hidden.iterate(uncached(self.inner).stream, messages, **request):
-            for shown in stream.feed(as_chunk(_own(_message(message)))):
+            for shown in stream.feed(_as_chunk(_own(_message(message)))):
                 yield ChatGenerationChunk(message=shown)
         for shown in stream.finish():
             yield ChatGenerationChunk(message=shown)
@@ -312,7 +312,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         stream, hidden = cleaner.stream(), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
         async for message in hidden.aiterate(uncached(self.inner).astream, messages, **request):
-            for shown in stream.feed(as_chunk(_own(_message(message)))):
+            for shown in stream.feed(_as_chunk(_own(_message(message)))):
                 yield ChatGenerationChunk(message=shown)
         for shown in stream.finish():
             yield ChatGenerationChunk(message=shown)
@@ -340,4 +340,12 @@ def _own(message: BaseMessage) -> BaseMessage:
 def _whole(result: ChatResult) -> ChatGenerationChunk:
     """A verified answer as a stream of one chunk."""
     generation = result.generations[0]
-    return ChatGenerationChunk(message=as_chunk(generation.message))
+    return ChatGenerationChunk(message=_as_chunk(generation.message))
+
+
+def _as_chunk(message: BaseMessage) -> AIMessageChunk:
+    """A whole message as the only chunk of a stream; chunks as they are."""
+    if isinstance(message, AIMessageChunk):
+        return message
+    fields = {name: getattr(message, name) for name in AIMessage.model_fields if hasattr(message, name)}
+    return AIMessageChunk(**{**fields, "type": "AIMessageChunk", "chunk_position": "last"})
