@@ -275,9 +275,18 @@ class _Chunks:
             for flow in blocks.flows:
                 self._room.recorded(flow)
             if blocks.rest:
-                kept[name] = [*(getattr(self._rest, name, None) or []), *blocks.rest]
+                kept[name] = [*(getattr(self._rest, name, None) or []), *self._joined(name, blocks.rest)]
         pieces = self._pieces(self._rest, shown)
         return [*pieces, self._room.value(copied(self._rest, kept) if kept else self._rest)]
+
+    def _joined(self, name: str, blocks: list[Any]) -> list[Any]:
+        """Blocks as `+` joins them: one of them may be the pieces of many that came with the same index."""
+        assert self._fields.chunk is not None
+        whole = None
+        for block in blocks:
+            whole = _sum(whole, self._fields.chunk(self._rest, {name: [block]}))
+        joined: list[Any] = getattr(whole, name)
+        return joined
 
 
 def _sum(before: Any, part: Any) -> Any:

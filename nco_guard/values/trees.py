@@ -164,7 +164,9 @@ def _groups(root: Node, nodes: list[Node]) -> Iterator[Group]:
 def _call_of(block: Node, path: tuple[str, ...]) -> str:
     """The call that arguments belong to: those of one may come in pieces, those of several are not read together."""
     index = block.value.get("index") if is_block(block.value) else None
-    if index is not None or path[-1:] == ("partial_json",):
+    # Pieces that nobody numbered: LangChain makes a call that breaks off of each.
+    loose = is_block(block.value) and block.value["type"] in ("tool_call_chunk", "invalid_tool_call")
+    if index is not None or loose or path[-1:] == ("partial_json",):
         return f"index {index!r}"
     return f"block {id(block)}"
 

@@ -58,14 +58,12 @@ POLICY = Policy(
     name="canaries",
     rules=(
         RegexRule(id="address", regex=r"\w@[\w-]+\.[a-z]{2,}"),
-        RegexRule(id="number", regex=r"4929\d{12}"),
+        RegexRule(id="number", regex=r"492900001111\d{4}"),
         RegexRule(id="date", regex=r"1971-03-09"),
         RegexRule(id="uuid", regex=r"c0ffee00-1971"),
     ),
 )
 #: What a look searches for. Written down a second time: the harness does not ask the library what it forbids.
-FOUND = re.compile(
-    r"\w@canary-mail\.[a-z]{2}|4929\d{12}|1971-03-09|c0ffee00-1971|4[,_ .]?929[,_ ]?0000[,_ ]?1111[,_ ]?2222"
-)
+FOUND = re.compile(r"\w@canary-mail\.[a-z]{2}|4929000011112222|1971-03-09|c0ffee00-1971")
 #: A policy with the same kinds of rules that forbids nothing of it. Under it every route must show the secret.
 NOTHING = Policy(name="nothing", rules=(RegexRule(id="never", regex=r"\w~[\w-]+~[a-z]{2,}"),))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from tests.leaks.routes import Route
 from tests.leaks.shapes import Shape
 from tests.leaks.shapes_errors import ERRORS
@@ -10,7 +12,7 @@ from tests.leaks.shapes_llama_index import NODES, REPLIES
 from tests.leaks.shapes_texts import CALLED, JSON, TEXTS, WRITTEN
 from tests.leaks.shapes_values import VALUES
 
-__all__ = ["CORPUS", "rooms"]
+__all__ = ["CORPUS", "ROOMS", "routes_of"]
 
 CORPUS: list[Shape] = [
     *TEXTS,
@@ -26,13 +28,17 @@ CORPUS: list[Shape] = [
 ]
 
 
-def rooms() -> dict[str, list[Route]]:
-    """The routes of each room."""
-    from tests.leaks import routes_core, routes_langchain, routes_llama_index, routes_values
+#: Modules of routes, by what they are routes of.
+ROOMS = {
+    "core": "routes_core",
+    "values": "routes_values",
+    "langchain": "routes_langchain",
+    "agents": "routes_agents",
+    "llama_index": "routes_llama_index",
+}
 
-    return {
-        "core": routes_core.ROUTES,
-        "values": routes_values.ROUTES,
-        "langchain": routes_langchain.ROUTES,
-        "llama_index": routes_llama_index.ROUTES,
-    }
+
+def routes_of(room: str) -> list[Route]:
+    """The routes of a room."""
+    found: list[Route] = importlib.import_module(f"tests.leaks.{ROOMS[room]}").ROUTES
+    return found

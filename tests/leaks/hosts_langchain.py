@@ -207,10 +207,10 @@ class observers:
     def __exit__(self, *_: object) -> None:
         for name, value in self.callbacks.seen:
             if self.chains or not name.startswith("on_chain"):
-                self.places.add(f"callback {name}", value)
+                self.places.add(f"callback {name}", value, printed=False)
         self.places.add("tokens of callbacks, joined", "".join(self.callbacks.tokens))
         chunks = [value[1] for name, value in self.callbacks.seen if name == "on_llm_new_token" and value[1]]
         if chunks:
             self.places.joined(chunks, "chunks of callbacks")
         for value in self.trace.everything():
-            self.places.add("tracer", value)
+            self.places.add("tracer", value, printed=False)

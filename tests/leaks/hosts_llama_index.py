@@ -235,7 +235,7 @@ def observed(places: Places, *, hidden: tuple[str, ...] = ()) -> Iterator[None]:
         dispatcher.span_handlers.remove(spans)
         for name, event in [*((f"event {name}", event) for name, event in events.seen), *spans._seen]:
             if name not in hidden:
-                places.add(name, event)
+                places.add(name, event, printed=False)
 
 
 @contextmanager
@@ -246,4 +246,4 @@ def watched_callbacks(places: Places) -> Iterator[CallbackManager]:
         yield CallbackManager([callbacks])
     finally:
         for name, payload in callbacks.seen:
-            places.add(name, payload)
+            places.add(name, payload, printed=False)

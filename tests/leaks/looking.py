@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import pydantic
+
 from tests.leaks.canaries import FOUND
 
 __all__ = ["error_texts", "leaks_in", "texts"]
@@ -44,13 +46,14 @@ _OPAQUE = (
 Path = tuple[str, ...]
 
 
-def leaks_in(value: Any, *, parsed: bool = False) -> list[str]:
+def leaks_in(value: Any, *, parsed: bool = False, printed: bool = True) -> list[str]:
     """Where the secret stands in a value, as the paths of the walk; an empty list if nowhere.
 
     `parsed`: texts are also read as JSON, whole and by their escapes, for places whose text something parses.
+    `printed`: containers and models are not only walked but printed as well, as a whole.
     """
     found: list[str] = []
-    leaves = list(_walk(value, (), set(), 0))
+    leaves = list(_walk(value, (), set(), 0, printed))
     for path, text in leaves:
         if any(FOUND.search(form) for form in _forms(text, parsed)):
             found.append("/".join(path) or "itself")
@@ -86,15 +89,15 @@ def error_texts(error: BaseException) -> list[str]:
 
 def _forms(text: str, parsed: bool) -> Iterator[str]:
     yield text
-    if not parsed or "\\" not in text:
+    if not parsed:
         return
-    for _ in range(6):  # JSON within JSON within JSON
+    with contextlib.suppress(ValueError, RecursionError):
+        yield from texts(json.loads(text))
+    for _ in range(6 if "\\" in text else 0):  # JSON within JSON within JSON
         text = _ESCAPE.sub(
             lambda found: chr(int(found[1], 16)) if found[1] else _LITTLE.get(found[2], found[2]), text
         )
         yield text
-    with contextlib.suppress(ValueError, RecursionError):
-        yield from texts(json.loads(text))
 
 
 def _joined(leaves: Iterable[tuple[Path, str]]) -> dict[Path, str]:
@@ -107,7 +110,9 @@ def _joined(leaves: Iterable[tuple[Path, str]]) -> dict[Path, str]:
     return {path: "".join(parts) for path, parts in together.items() if len(parts) > 1}
 
 
-def _walk(value: Any, path: Path, above: set[int], depth: int) -> Iterator[tuple[Path, str]]:
+def _walk(
+    value: Any, path: Path, above: set[int], depth: int, printed: bool = True
+) -> Iterator[tuple[Path, str]]:
     if isinstance(value, str):
         yield path, str.__str__(value)
         return
@@ -129,9 +134,13 @@ def _walk(value: Any, path: Path, above: set[int], depth: int) -> Iterator[tuple
     if id(value) in above or depth > _DEPTH or _opaque(type(value)):
         return
     above = above | {id(value)}
-    for form in (str, repr):
-        with contextlib.suppress(Exception):
-            yield (*path, f"({form.__name__})"), form(value)
+    # All of containers and models is walked; what else prints itself may print anything.
+    if (depth == 0 and printed) or not isinstance(
+        value, (dict, list, tuple, set, frozenset, pydantic.BaseModel)
+    ):
+        for form in (str, repr):
+            with contextlib.suppress(Exception):
+                yield (*path, f"({form.__name__})"), form(value)
     if isinstance(value, BaseException):
         yield from (((*path, "(error)"), text) for text in error_texts(value))
         return
@@ -158,6 +167,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield str(key)[:40], part
     elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
+        if isinstance(value, list) and value and all(type(one) is int and 0 <= one < 256 for one in value):
+            yield "as bytes", bytes(value)
     elif hasattr(value, "to_dict") and hasattr(value, "columns"):  # a DataFrame
         yield from (
             ("columns", list(value.columns)),

@@ -32,14 +32,14 @@ class Places:
     """Gathers what a route shows, then looks at it."""
 
     folder: Path
-    gathered: list[tuple[str, Any, bool]] = field(default_factory=list)
+    gathered: list[tuple[str, Any, bool, bool]] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     memory: MemorySink = field(default_factory=MemorySink)
     result: Any = None  # what the route returned, to be compared for clean twins
 
-    def add(self, place: str, value: Any, *, parsed: bool = False) -> Any:
-        """A thing that somebody may see. `parsed`: its texts may be read as JSON by what comes next."""
-        self.gathered.append((place, value, parsed))
+    def add(self, place: str, value: Any, *, parsed: bool = False, printed: bool = True) -> Any:
+        """A thing that somebody may see. `parsed`, `printed`: see `leaks_in`."""
+        self.gathered.append((place, value, parsed, printed))
         return value
 
     def returned(self, value: Any, *, parsed: bool = False) -> Any:
@@ -52,7 +52,7 @@ class Places:
         kept = []
         for chunk in chunks:
             kept.append(chunk)
-            self.add(f"each of the {name}", chunk, parsed=parsed)
+            self.add(f"each of the {name}", chunk, parsed=parsed, printed=False)
         self.joined(kept, name, parsed=parsed)
         return kept
 
@@ -61,7 +61,7 @@ class Places:
         if all(isinstance(one, str) for one in kept):
             self.add(f"{name} joined", "".join(kept), parsed=parsed)
             return
-        self.add(f"{name} side by side", kept, parsed=parsed)
+        self.add(f"{name} side by side", kept, parsed=parsed, printed=False)
         try:
             whole = kept[0]
             for one in kept[1:]:
@@ -110,8 +110,8 @@ class Places:
 
     def looks(self) -> Iterator[Look]:
         """A look at each thing that was gathered."""
-        for place, value, parsed in self.gathered:
-            yield Look(place, tuple(leaks_in(value, parsed=parsed)))
+        for place, value, parsed, printed in self.gathered:
+            yield Look(place, tuple(leaks_in(value, parsed=parsed, printed=printed)))
         for error in self.errors:
             for index, text in enumerate(error_texts(error)):
                 yield Look(f"raised {type(error).__name__}", tuple(leaks_in(text)) if text else ())

@@ -124,9 +124,7 @@ _PIECES: dict[str, Callable[[str], Any]] = {
     "texts": lambda piece: piece,
     "dicts": lambda piece: AddableDict(answer=piece),
     "dicts of two": lambda piece: AddableDict(answer=piece, other=piece),
-    "plain dicts": lambda piece: {"answer": piece},
     "nested dicts": lambda piece: AddableDict(answer=AddableDict(text=piece)),
-    "lists": lambda piece: [piece],
     "messages": lambda piece: AIMessageChunk(content=piece),
     "messages in dicts": lambda piece: AddableDict(answer=AIMessageChunk(content=piece)),
     "message blocks": lambda piece: AIMessageChunk(content=[{"type": "text", "text": piece, "index": 0}]),
@@ -136,7 +134,6 @@ _PIECES: dict[str, Callable[[str], Any]] = {
         content=[{"type": "reasoning", "reasoning": piece, "index": 0}]
     ),
 }
-_ADDED = {"plain dicts"}  # LangChain cannot add these up
 
 
 def _in_pieces(run: Run, make: Callable[[str], Any]) -> Callable[..., Any]:
@@ -181,8 +178,7 @@ def _streams_of(
             chunks.extend(chain.stream("x"))
         finally:
             run.places.chunks(chunks)
-        if kind not in _ADDED:
-            run.places.returned(_whole(chunks))
+        run.places.returned(_whole(chunks))
 
     @route(
         ROUTES,
@@ -200,8 +196,7 @@ def _streams_of(
                 chunks.append(chunk)  # noqa: PERF401
         finally:
             run.places.chunks(chunks)
-        if kind not in _ADDED:
-            run.places.returned(_whole(chunks))
+        run.places.returned(_whole(chunks))
 
 
 for _kind, _make in _PIECES.items():
@@ -300,7 +295,8 @@ async def _vevents(model: Any, run: Run) -> Any:
 
 async def _vlog(model: Any, run: Run) -> Any:
     chain = RunnableLambda(lambda x: x) | model
-    await _adrain(run, chain.astream_log(ASK), "log patches")
+    patches = [patch async for patch in chain.astream_log(ASK)]
+    run.places.add("log patches", [patch.ops for patch in patches], parsed=True, printed=False)
 
 
 async def _vabatch(model: Any, run: Run) -> Any:

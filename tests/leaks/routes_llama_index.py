@@ -72,7 +72,7 @@ async def _achunks(run: Run, chunks: Any) -> list[Any]:
 
 def _kept(run: Run, kept: list[Any]) -> None:
     for chunk in kept:
-        run.places.add("each of the chunks", chunk, parsed=True)
+        run.places.add("each of the chunks", chunk, parsed=True, printed=False)
         message = getattr(chunk, "message", None)
         if message is not None and message.additional_kwargs:
             run.places.add("additions of chunks", message.additional_kwargs, parsed=True)
@@ -333,10 +333,6 @@ _OF_TOOLS: dict[str, Callable[[Any, Run], Any]] = {
     "called": lambda tool, run: _output(run, tool(name="x")),
     "fn": lambda tool, run: run.places.returned(tool.fn(name="x")),
     "real_fn": lambda tool, run: run.places.returned(tool.real_fn(name="x")),
-    "to_langchain_tool": lambda tool, run: run.places.returned(tool.to_langchain_tool().run({"name": "x"})),
-    "to_langchain_structured_tool": lambda tool, run: run.places.returned(
-        tool.to_langchain_structured_tool().run({"name": "x"})
-    ),
 }
 
 
@@ -512,7 +508,7 @@ async def _run_agent(run: Run, agent: Any) -> None:
     handler = agent.run("Who?", memory=memory, max_iterations=4)
     try:
         async for event in handler.stream_events():
-            run.places.add(f"agent event {type(event).__name__}", event, parsed=True)
+            run.places.add(f"agent event {type(event).__name__}", event, parsed=True, printed=False)
         answer = await handler
         run.places.add("agent's answer", answer, parsed=True)
         run.places.returned(str(answer))

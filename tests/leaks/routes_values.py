@@ -7,7 +7,7 @@ from typing import Any
 
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ViolationError
-from nco_guard.values import Cleaner, texts_of
+from nco_guard.values import Cleaner, ReplyReader, Text, ToolCall, texts_of
 from tests.leaks.routes import Route, Run, route
 
 __all__ = ["ROUTES"]
@@ -113,3 +113,86 @@ def error(run: Run) -> None:
 @route(ROUTES, "Cleaner.error, raise", carries=["error"], covers=_COVERS)
 def error_refused(run: Run) -> None:
     run.places.failed(_cleaner(run, "raise").error(run.value(), RuntimeError))
+
+
+# -- values in pieces ------------------------------------------------------------------------------------------
+
+
+class Addable(dict[str, Any]):
+    """A dictionary whose pieces are joined by `+`, key by key. What nothing joins is a value of its own."""
+
+    def __add__(self, other: dict[str, Any]) -> Addable:
+        return Addable({name: self[name] + other[name] if name in self else other[name] for name in other})
+
+
+_PIECES: dict[str, Any] = {
+    "texts": lambda piece: piece,
+    "dicts": lambda piece: Addable(answer=piece),
+    "dicts of two": lambda piece: Addable(answer=piece, other=Addable(text=piece)),
+    "blocks with an index": lambda piece: [{"type": "text", "text": piece, "index": 0}],
+    "blocks without index": lambda piece: [{"type": "text", "text": piece}],
+    "reasoning blocks": lambda piece: [{"type": "reasoning", "reasoning": piece, "index": 0}],
+}
+
+
+def _streamed(name: str, make: Any, action: Any) -> None:
+    @route(
+        ROUTES,
+        f"ValueStream of {name}, {action}",
+        carries=["text"],
+        covers=["nco_guard.values.ValueStream"],
+        skips=["long"],
+    )
+    def streamed(run: Run) -> None:
+        stream, text = _cleaner(run, action).stream(), run.value()
+        shown: list[Any] = []
+        try:
+            for at in range(0, len(text), 4):
+                shown += stream.feed(make(text[at : at + 4]))
+            shown += stream.finish()
+        finally:
+            run.places.chunks(shown)
+
+
+for _name, _make in _PIECES.items():
+    for _action in ("redact", "raise"):
+        _streamed(_name, _make, _action)
+
+
+@route(
+    ROUTES,
+    "ValueStream of one value",
+    carries=["value", "text"],
+    covers=["nco_guard.values.ValueStream"],
+    unchanged=True,
+    # A text that comes in one piece is still a stream of texts, and those are plain ones.
+    skips=["text of its own class", "numpy text", "StrEnum"],
+)
+def streamed_whole(run: Run) -> None:
+    stream = _cleaner(run).stream()
+    shown = [*stream.feed(run.value()), *stream.finish()]
+    if len(shown) > 1:
+        run.places.chunks(shown)
+    run.places.returned("".join(shown) if all(type(one) is str for one in shown) else shown[0])
+
+
+@route(
+    ROUTES,
+    "ReplyReader",
+    carries=["called", "text"],
+    covers=[
+        f"nco_guard.values.{name}" for name in ("ReplyReader", "Event", "Text", "ToolCall", "InvalidCall")
+    ],
+)
+def replies(run: Run) -> None:
+    reader, text = ReplyReader(run.guard()), run.value()
+    shown: list[Any] = []
+    try:
+        for at in range(0, len(text), 3):
+            shown += reader.feed(text[at : at + 3])
+        shown += reader.finish()
+    finally:
+        for event in shown:
+            run.places.add("event", event, parsed=isinstance(event, ToolCall))
+        run.places.joined([event.text for event in shown if isinstance(event, Text)], "texts")
+        run.places.add("content", reader.content)

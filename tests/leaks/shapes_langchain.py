@@ -346,6 +346,31 @@ ANSWERS: list[Shape] = shapes(
         ),
         "message's id": lambda s: Said(AIMessage("fine", id=f"run-{s.text}")),
         "message's name": lambda s: Said(AIMessage("fine", name=s.text)),
+        "finish_reason": lambda s: meta(finish_reason=s.text),
+        "finish_reason in info": lambda s: Said(AIMessage("fine"), info={"finish_reason": f"stop:{s.text}"}),
+        "stop sequence": lambda s: meta(stop_reason="stop_sequence", stop_sequence=s.text),
+        "number in metadata": lambda s: meta(card=s.number, at=float(s.number)),
+        "date in metadata": lambda s: meta(created=s.date, key=s.uuid),
+        "key in metadata": lambda s: meta(**{s.text: 1}),
+        "whole message in metadata": lambda s: meta(message=AIMessage(s.text)),
+        "object in metadata": lambda s: meta(raw=Model(mail=s.text)),
+        "grounding": lambda s: meta(
+            grounding_metadata={"grounding_chunks": [{"web": {"title": s.text}}], "queries": [s.text]}
+        ),
+        "llm_output": lambda s: Said(
+            AIMessage("fine"), llm_output={"raw": {"text": s.text, "card": s.number}}
+        ),
+        "info": lambda s: Said(AIMessage("fine"), info={"raw": {"text": s.text, "born": s.date}}),
+        "JSON answer": lambda s: Said(AIMessage(f'{{"mail": "{s.text}", "card": {s.number}}}')),
+    },
+    same=True,
+)
+
+
+#: Dropped whatever the policy is: they repeat the text in pieces.
+ANSWERS += shapes(
+    "answer",
+    {
         "log probabilities": lambda s: meta(logprobs={"content": tokens(s)}),
         "log probabilities deep down": lambda s: meta(
             choice={"detail": {"logprobs": {"content": tokens(s)}}}
@@ -377,22 +402,8 @@ ANSWERS: list[Shape] = shapes(
         "log probabilities in info": lambda s: Said(
             AIMessage("fine"), info={"logprobs": {"content": tokens(s)}}
         ),
-        "finish_reason": lambda s: meta(finish_reason=s.text),
-        "finish_reason in info": lambda s: Said(AIMessage("fine"), info={"finish_reason": f"stop:{s.text}"}),
-        "stop sequence": lambda s: meta(stop_reason="stop_sequence", stop_sequence=s.text),
-        "number in metadata": lambda s: meta(seed=s.number, at=float(s.number)),
-        "date in metadata": lambda s: meta(created=s.date, key=s.uuid),
-        "key in metadata": lambda s: meta(**{s.text: 1}),
-        "whole message in metadata": lambda s: meta(message=AIMessage(s.text)),
-        "object in metadata": lambda s: meta(raw=Model(mail=s.text)),
-        "grounding": lambda s: meta(
-            grounding_metadata={"grounding_chunks": [{"web": {"title": s.text}}], "queries": [s.text]}
-        ),
-        "llm_output": lambda s: Said(AIMessage("fine"), llm_output={"raw": {"text": s.text, "n": s.number}}),
-        "info": lambda s: Said(AIMessage("fine"), info={"raw": {"text": s.text, "born": s.date}}),
-        "JSON answer": lambda s: Said(AIMessage(f'{{"mail": "{s.text}", "card": {s.number}}}')),
     },
-    same=True,
+    opaque=True,
 )
 
 

@@ -375,6 +375,10 @@ def test_blocks_within_arguments_are_read_together() -> None:
         assert not cleaner().rules(cleaner().value(value))
     text = json.dumps({"content": blocks})
     assert json.loads(cleaner().json_text(text))["content"][0]["text"] == OUT
+    # Pieces of one call that nobody numbered, each a call that breaks off.
+    for kind in ("invalid_tool_call", "tool_call_chunk"):
+        loose = [{"type": kind, "args": part, "id": None} for part in ('{"m": "can', 'ary"}')]
+        assert "canary" not in "".join(call["args"] for call in cleaner().value(loose))
     # Arguments of several calls are not one text.
     calls = [{"type": "tool_call", "name": "f", "args": {"text": part}, "id": "1"} for part in ("can", "ary")]
     assert cleaner().value(calls) is calls

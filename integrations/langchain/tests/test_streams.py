@@ -278,3 +278,15 @@ async def test_what_comes_in_pieces_is_clean_in_pieces_and_joined(policy: Policy
 
 def _reasoning(message: AIMessageChunk) -> str:
     return "".join(str(block.get("reasoning", "")) for block in message.content_blocks)
+
+
+def test_blocks_of_one_index_whose_pieces_nobody_knows(policy: Policy) -> None:
+    """LangChain joins any field of blocks that have the same index, whatever its name is."""
+    parts = [LEAK[at : at + 4] for at in range(0, len(LEAK), 4)]
+    stream = pieces(
+        *(AIMessageChunk(content=[{"type": "vendor", "note": part, "index": 0}]) for part in parts)
+    )
+    chunks = list((stream | to_runnable(policy, action="redact")).stream("x"))
+    shown = "".join(part["note"] for chunk in chunks for part in chunk.content if "note" in part)
+    check_everything(policy, [shown, *chunks])
+    assert shown.count("[redacted]") == 2
