@@ -56,28 +56,37 @@ def _pandas(value: Any) -> Any:
         parts = [
             Part("columns", list(value.columns)),
             Part("index", list(value.index)),
+            Part("attrs", dict(value.attrs)),
+            Part("names", [list(value.columns.names), list(value.index.names)]),
             *(Part(f"column {index}", column) for index, column in enumerate(columns)),
         ]
 
         def table(new: list[Any]) -> Any:
             made = value.copy()
-            for index, (old, column) in enumerate(zip(columns, new[2:], strict=True)):
+            for index, (old, column) in enumerate(zip(columns, new[4:], strict=True)):
                 if column is not old:
                     made.isetitem(index, pandas.Series(column, index=value.index, dtype=object))
             if new[0] is not parts[0].value:
                 made.columns = pandas.Index(new[0], dtype=object)
             if new[1] is not parts[1].value:
                 made.index = pandas.Index(new[1], dtype=object)
+            made.attrs = new[2]
+            _name(made.columns, new[3][0])
+            _name(made.index, new[3][1])
             return made
 
         return Branch(parts, table, plain=False)
     if isinstance(value, pandas.Series):
         parts = [Part("values", value.tolist()), Part("index", list(value.index)), Part("name", value.name)]
+        parts += [Part("attrs", dict(value.attrs)), Part("names", list(value.index.names))]
 
         def series(new: list[Any]) -> Any:
             index = value.index if new[1] is parts[1].value else pandas.Index(new[1], dtype=object)
             values = value.array if new[0] is parts[0].value else pandas.array(new[0], dtype=object)
-            return type(value)(values, index=index, name=new[2])
+            made = type(value)(values, index=index.copy(), name=new[2])
+            made.attrs = new[3]
+            _name(made.index, new[4])
+            return made
 
         return Branch(parts, series, plain=False)
     if isinstance(value, pandas.Index):
@@ -86,3 +95,9 @@ def _pandas(value: Any) -> Any:
     if value is pandas.NaT or value is pandas.NA:
         return None
     return Leaf((str(value),))
+
+
+def _name(index: Any, names: list[Any]) -> None:
+    """An index made anew has one level."""
+    if index.nlevels == len(names):
+        index.names = names

@@ -41,7 +41,10 @@ _OPAQUE = (
         "contextvars",
         "concurrent",
     ),
-    *(f"tests.leaks.{room}" for room in ("canaries", "places", "routes", "local")),
+    *(
+        f"tests.leaks.{room}"
+        for room in ("canaries", "places", "routes", "local", "hosts_llama_index", "hosts_langchain")
+    ),
 )
 Path = tuple[str, ...]
 

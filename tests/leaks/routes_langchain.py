@@ -245,10 +245,16 @@ def _message(run: Run, answer: Any) -> None:
 
 
 def _comparable(answer: Any) -> Any:
-    """An answer without the ids that LangChain draws anew for each run."""
-    if isinstance(answer, AIMessage) and str(answer.id).startswith(("run-", "lc_run-")):
-        return answer.model_copy(update={"id": None})
-    return answer
+    """An answer without the ids that are drawn anew for each run, and without the digest of its policy."""
+    if not isinstance(answer, AIMessage):
+        return answer
+    known = {name: part for name, part in answer.response_metadata.items() if name != "policy_digest"}
+    calls = [{**call, "id": None} for call in answer.tool_calls]
+    broken = [{**call, "id": None} for call in answer.invalid_tool_calls]
+    update = {"id": None, "response_metadata": known, "tool_calls": calls, "invalid_tool_calls": broken}
+    if hasattr(answer, "tool_call_chunks"):
+        update["tool_call_chunks"] = [{**chunk, "id": None} for chunk in answer.tool_call_chunks]
+    return answer.model_copy(update=update)
 
 
 def _vinvoke(model: Any, run: Run) -> Any:

@@ -332,7 +332,7 @@ VALUES += shapes("value", {"object that cannot be printed": lambda s: Broken(s.t
 if HAS_PANDAS:
     import pandas as pd
 
-    VALUES += shapes(
+    _TABLES = shapes(
         "value",
         {
             "DataFrame": lambda s: pd.DataFrame({"mail": [s.text, "b"], "n": [1, 2]}),
@@ -348,6 +348,8 @@ if HAS_PANDAS:
             "Timestamp": lambda s: pd.Timestamp(s.date),
         },
     )
+
+    VALUES += [dataclasses.replace(shape, optional=True) for shape in _TABLES]
 
     def _with_attrs(secret: Secret) -> Any:
         frame = pd.DataFrame({"n": [1]})

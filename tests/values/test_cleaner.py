@@ -232,6 +232,12 @@ def test_tables() -> None:
     series = pandas.Series(["canary", "b"], name="n")
     assert cleaner().value(series).tolist() == [OUT, "b"]
     assert cleaner().value(pandas.Timestamp("2031-02-03")) == OUT
+    for described in (pandas.DataFrame({"n": [1]}), pandas.Series([1])):
+        described.attrs["source"] = "a canary"
+        described.index.name = "canary"
+        found = cleaner().value(described)
+        assert (found.attrs, found.index.name) == ({"source": f"a {OUT}"}, OUT)
+        assert (described.attrs, described.index.name) == ({"source": "a canary"}, "canary")
     assert cleaner().value(pandas.NaT) is pandas.NaT
 
 
