@@ -268,7 +268,7 @@ class CompiledRule:
         Another one once that has grown large, so it is to be asked for anew with every text.
         """
         known = self._searcher
-        if known is None or (not isinstance(known, SubstringSearcher) and known.nbytes > _KEPT_BYTES):
+        if known is None or _has_grown(known):
             known = self._searcher = self._new_searcher()
         return known
 
@@ -295,7 +295,7 @@ class CompiledRule:
         searcher = self.searcher
         if not isinstance(searcher, SubstringSearcher):
             return searcher
-        if self._stepper is None or self._stepper.nbytes > _KEPT_BYTES:
+        if self._stepper is None or _has_grown(self._stepper):
             self._stepper = self.machine(every_end=True)
         return self._stepper
 
@@ -323,6 +323,11 @@ class CompiledRule:
     def strings(self) -> StringGroup | None:
         """The same as a group with an automaton of its own, for a rule that shares none."""
         return StringGroup.alone(self.listed) if self.listed is not None else None
+
+
+def _has_grown(searcher: Searcher) -> bool:
+    """Whether texts have led a searcher to so much that the next one gets a fresh one."""
+    return not isinstance(searcher, SubstringSearcher) and (searcher.crowded or searcher.nbytes > _KEPT_BYTES)
 
 
 @dataclass(frozen=True, eq=False)

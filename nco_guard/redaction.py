@@ -15,6 +15,7 @@ from functools import partial
 from typing import Literal, Protocol
 from weakref import WeakKeyDictionary
 
+from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.search import find_spans
 from nco_guard.automata.streaming import SpanStream, span_stream
@@ -298,6 +299,9 @@ class Replacer:
 _steps: WeakKeyDictionary[CharMachine, dict[tuple[int, int], tuple[int, bool, bool]]] = WeakKeyDictionary()
 
 
+_Stepper = AlternatingMachine | FoldedMachine | FsmMachine
+
+
 class SafeEnds:
     """Cuts text back to where it may end, piece by piece: for text that somebody may stop at any moment.
 
@@ -310,18 +314,20 @@ class SafeEnds:
         compiled = _compiled(policy)
         self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
         self._context = context
-        self._states: list[int] = []
+        # Of each rule its machine, which may be another one than the rule has by now, and the state there.
+        self._at: list[tuple[_Stepper, int]] = []
         self._shown: str | None = None
         for rule in self._rules:
-            machine = rule.stepper
-            state = machine.start
-            if context and rule.rule.context == "prompt":
-                self._shown = context
-                with rule.lock:
+            with rule.lock:
+                machine = rule.stepper
+                state = machine.start
+                if context and rule.rule.context == "prompt":
+                    self._shown = context
                     for cls in machine.classes.of_text(context):
+                        machine, state = _with_room(machine, state)
                         state = machine.step(state, cls)
                         state = ~state if state < 0 else state
-            self._states.append(state)
+            self._at.append((machine, state))
         self.held = ""
 
     def feed(self, text: str, *, final: bool = False) -> str:
@@ -331,19 +337,23 @@ class SafeEnds:
         fit = [True] * len(text)
         for index, rule in enumerate(self._rules):
             with rule.lock:
-                self._states[index] = self._step(rule, self._states[index], text, fit, final)
+                self._at[index] = self._step(rule, *self._at[index], text, fit, final)
         text = self.held + text
         fit = [False] * len(self.held) + fit
         last = len(text) if final else next((i + 1 for i in reversed(range(len(fit))) if fit[i]), 0)
         self.held = text[last:]
         return text[:last]
 
-    def _step(self, rule: CompiledRule, state: int, text: str, fit: list[bool], final: bool) -> int:
-        machine = rule.stepper
+    def _step(
+        self, rule: CompiledRule, machine: _Stepper, state: int, text: str, fit: list[bool], final: bool
+    ) -> tuple[_Stepper, int]:
         known = _steps.setdefault(machine, {})
         for place, cls in enumerate(machine.classes.of_text(text)):
             found = known.get((state, cls))
             if found is None:
+                if machine.crowded:
+                    machine, state = _with_room(machine, state)
+                    known = _steps.setdefault(machine, {})
                 reached = machine.step(state, cls)
                 after = ~reached if reached < 0 else reached
                 found = known[state, cls] = after, machine.may_end(after), reached < 0
@@ -354,7 +364,7 @@ class SafeEnds:
                 fit[place] = False
         if final and not machine.may_end(state):
             self._refuse(rule)
-        return state
+        return machine, state
 
     def _refuse(self, rule: CompiledRule) -> None:
         """A match is complete; of rules that read the prompt, only those that end in the output count."""
@@ -363,6 +373,14 @@ class SafeEnds:
             if next(spans, None) is None:
                 return
         raise RedactionError((rule.id,))
+
+
+def _with_room(machine: _Stepper, state: int) -> tuple[_Stepper, int]:
+    """The same state of a machine that has room to go on."""
+    if not machine.crowded:
+        return machine, state
+    fresh, states = machine.carried((state,))
+    return fresh, states[0]
 
 
 def _compiled(policy: Policy | CompiledPolicy) -> CompiledPolicy:

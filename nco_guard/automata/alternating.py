@@ -12,7 +12,10 @@ afterwards. States are found lazily, and their number is bounded by `state_limit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Self
 
 from nco_guard.automata.syntax import Assertion, Chars, Look, Node, subnodes
 from nco_guard.automata.threads import (
@@ -28,11 +31,25 @@ from nco_guard.automata.threads import (
 )
 from nco_guard.errors import StateLimitError
 
-__all__ = ["AlternatingMachine"]
+__all__ = ["AlternatingMachine", "Room"]
 
 # A pending state whose end is not found within this many states counts as alive: then a dead end may come later,
 # never a match.
 LIVENESS_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much a machine held when it was made, and when it is time to make another one."""
+
+    states: int = 0
+    threads: int = 0
+
+    def taken(self, states: int, threads: int, state_limit: int, thread_limit: int) -> bool:
+        """Whether half of the room to a limit is taken; never where what was held at first leaves little of it."""
+        return (2 * states > self.states + state_limit and 4 * self.states < 3 * state_limit) or (
+            2 * threads > self.threads + thread_limit and 4 * self.threads < 3 * thread_limit
+        )
 
 
 class AlternatingMachine(ThreadSets):
@@ -70,6 +87,7 @@ class AlternatingMachine(ThreadSets):
         self._may_end: dict[int, bool] = {}
         runners = tuple(self._intern({seed}) for seed in self._seeds)
         self.start = self._state((self._plant(), runners, AT_START & self._before_mask))
+        self._room = Room()
 
     def step(self, state: int, cls: int, *, seed: bool = True) -> int:
         """The next state, or `~next` if a match completes with this character.
@@ -180,6 +198,47 @@ class AlternatingMachine(ThreadSets):
         """Bytes held, estimated."""
         asked = len(self._steps) + len(self._alive) + len(self._may_end)
         return super().nbytes + 350 * len(self._states) + 110 * asked
+
+    @property
+    def crowded(self) -> bool:
+        """Whether half of what its limits allow is found: time to go on with a machine of `carried`."""
+        room = self._room
+        return room.taken(len(self._states), self._thread_count, self.state_limit, self.thread_limit)
+
+    def carried(self, states: Sequence[int]) -> tuple[Self, list[int]]:
+        """A machine that has found nothing but these states, and their numbers there.
+
+        What this one has found is left as it is. Cost: linear in what is carried and in the parts of the pattern.
+        """
+        return self.carried_with(states, ())[:2]
+
+    def carried_with(
+        self, states: Sequence[int], ds: Iterable[int]
+    ) -> tuple[Self, list[int], dict[int, int]]:
+        """The same for states and Ds, and the numbers of Ds there."""
+        fresh = copy(self)
+        fresh._start_over()
+        fresh._states, fresh._state_ids = [], {}
+        fresh._steps, fresh._alive, fresh._may_end = {}, {}, {}
+        keys = [self._states[state] for state in (self.start, *states)]
+        roots = {d for main, runners, _ in keys for d in (*self._ds_of(main), *runners)}
+        numbers = fresh._carry(self, (*roots, *ds))
+        mains = fresh._carry_mains(self, (main for main, _, _ in keys), numbers)
+        start, *found = [
+            fresh._state((mains[main], tuple(numbers[d] for d in runners), before))
+            for main, runners, before in keys
+        ]
+        fresh.start = start
+        fresh._room = Room(len(fresh._states), fresh._thread_count)
+        return fresh, found, numbers
+
+    def _ds_of(self, main: int) -> Iterable[int]:
+        return (main,)
+
+    def _carry_mains(
+        self, source: Self, mains: Iterable[int], numbers: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        return numbers
 
     def may_end(self, state: int) -> bool:
         """Whether the text may end here: no match is completed by its end."""

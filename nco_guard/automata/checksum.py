@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from re import _parser  # type: ignore[attr-defined]
+from typing import Self
 
 import numpy as np
 
-from nco_guard.automata.alternating import AlternatingMachine
+from nco_guard.automata.alternating import AlternatingMachine, Room
 from nco_guard.automata.charsets import (
     CharClasses,
     CharSet,
@@ -39,6 +40,8 @@ from nco_guard.automata.syntax import Chars, Node, subnodes
 from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
 
 __all__ = ["CHECKSUMS", "Checksum", "ChecksumMachine", "Luhn", "Mod97"]
+
+_MANY_STATES = 100_000  # after half of which a search goes on with a machine of its own
 
 Sum = tuple[int, ...]
 _Summed = tuple[Thread, Sum]
@@ -179,6 +182,41 @@ class ChecksumMachine(AlternatingMachine):
             self._mains.append(key)
             self._main_ids[key] = found
             self._summed_count += len(threads)
+        return found
+
+    @property
+    def crowded(self) -> bool:
+        """See `AlternatingMachine.crowded`."""
+        states, threads = min(self.state_limit, _MANY_STATES), self._thread_count + self._summed_count
+        return self._room.taken(len(self._states), threads, states, self.thread_limit)
+
+    def carried_with(
+        self, states: Sequence[int], ds: Iterable[int]
+    ) -> tuple[Self, list[int], dict[int, int]]:
+        """See `AlternatingMachine.carried_with`."""
+        fresh, found, numbers = super().carried_with(states, ds)
+        fresh._room = Room(len(fresh._states), fresh._thread_count + fresh._summed_count)
+        return fresh, found, numbers
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._mains = [(frozenset(), FALSE)]
+        self._main_ids = {self._mains[0]: 0}
+        self._summed_count = 0
+        self._reads, self._moves = {}, {}
+
+    def _ds_of(self, main: int) -> Iterable[int]:
+        threads, waiting = self._mains[main]
+        return {waiting, *(d for (_, needs, never), _ in threads for d in (*needs, never))}
+
+    def _carry_mains(
+        self, source: Self, mains: Iterable[int], numbers: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        found: dict[int, int] = {}
+        for main in mains:
+            threads, waiting = source._mains[main]
+            renumbered = {(self._renumbered(thread, numbers), state) for thread, state in threads}
+            found[main] = self._main(renumbered, numbers[waiting])
         return found
 
     @property

@@ -8,11 +8,14 @@ yet. It is read literally where it breaks off, at the end of the text too.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.alternating import AlternatingMachine
+from nco_guard.automata.alternating import AlternatingMachine, Room
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
 from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
 from nco_guard.errors import StateLimitError
@@ -49,6 +52,7 @@ class FoldedMachine:
         growth = [(len(image), len(c.encode("utf-8", "surrogatepass"))) for c, image in spec.images.items()]
         self._growth = max(((1, 1), *growth), key=lambda pair: pair[0] / pair[1])
         self.start = self._state(inner.start, "")
+        self._room = Room()
 
     # -- the alphabet ------------------------------------------------------------------------------------------
 
@@ -107,6 +111,25 @@ class FoldedMachine:
     def state_count(self) -> int:
         """States found so far."""
         return len(self._states)
+
+    @property
+    def crowded(self) -> bool:
+        """See `AlternatingMachine.crowded`."""
+        return self._room.taken(len(self._states), 0, self.state_limit, 1) or self.inner.crowded
+
+    def carried(self, states: Sequence[int]) -> tuple[Self, list[int]]:
+        """See `AlternatingMachine.carried`."""
+        fresh = copy(self)
+        keys = [self._states[state] for state in (self.start, *states)]
+        fresh.inner, inner = self.inner.carried([key[0] for key in keys])
+        fresh._states, fresh._ids = [], {}
+        fresh._steps, fresh._alive, fresh._doomed, fresh._may_end = {}, {}, {}, {}
+        fresh.start, *found = [
+            fresh._state(reached, pending, prompted)
+            for reached, (_, pending, prompted) in zip(inner, keys, strict=True)
+        ]
+        fresh._room = Room(len(fresh._states))
+        return fresh, found
 
     @property
     def nbytes(self) -> int:

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 from interegular import FSM
 from interegular.fsm import anything_else
 
+from nco_guard.automata.alternating import Room
 from nco_guard.automata.charsets import CharClasses, CharSet, complement, union
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FsmMachine"]
+
+_MANY_MEMBERS = 1_000_000  # of all states together, after half of which a search goes on with a fresh machine
 
 
 class FsmMachine:
@@ -50,6 +55,7 @@ class FsmMachine:
         self._held = 0  # members of all states
         self.start = self._state(frozenset([self._initial]))
         self.bare_start = self._state(frozenset())
+        self._room = Room()
         self.accepts_empty = self._initial in self._finals
 
     def _state(self, members: frozenset[object]) -> int:
@@ -70,6 +76,21 @@ class FsmMachine:
     def state_count(self) -> int:
         """States found so far."""
         return len(self._states)
+
+    @property
+    def crowded(self) -> bool:
+        """See `AlternatingMachine.crowded`."""
+        return self._room.taken(len(self._states), self._held, self.state_limit, _MANY_MEMBERS)
+
+    def carried(self, states: Sequence[int]) -> tuple[Self, list[int]]:
+        """See `AlternatingMachine.carried`."""
+        fresh = copy(self)
+        fresh._states, fresh._ids, fresh._held = [], {}, 0
+        fresh.start, fresh.bare_start, *found = [
+            fresh._state(self._states[state]) for state in (self.start, self.bare_start, *states)
+        ]
+        fresh._room = Room(len(fresh._states), fresh._held)
+        return fresh, found
 
     @property
     def nbytes(self) -> int:

@@ -12,7 +12,7 @@ and a state is read once in vain, so the work is at most the length of the text 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.charsets import CharClasses
@@ -29,10 +29,12 @@ __all__ = ["FsmRuns", "PatternRuns", "Runs", "SpanFinder", "reach", "runs_of"]
 OVER = -1
 FREE = -1
 Step = tuple[int, tuple[tuple[int, int], ...]]
+_Ends = tuple[int, tuple[tuple[int, int], ...]]  # the place of a character, and the ends that it completes
 _CAME_TRUE, _CAME_FALSE = -1, -2
 # Runs and duties shorter than this are not remembered: reading them again is no more work than looking them up.
 _SHORT = 8
-_WINDOW = 64
+_WINDOW, _WIDEST = 64, 1 << 12
+_MANY = 100_000  # states of runs, after which they are forgotten
 
 
 class Runs(Protocol):
@@ -50,6 +52,13 @@ class Runs(Protocol):
 
     def settle(self, duty: int, cls: int) -> int:
         """What a duty becomes: another one, or whether it came true."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much was found that it is time to go on with those of `carried`."""
+
+    def carried(self, state: int, duties: Sequence[int]) -> tuple[Self, int, list[int]]:
+        """Runs that know nothing but this state and these duties, and their numbers there."""
 
 
 def reach(node: Node) -> int:
@@ -202,6 +211,25 @@ class PatternRuns:
             self._settled[key] = known
         return known
 
+    @property
+    def crowded(self) -> bool:
+        """See `Runs`."""
+        return self._machine.crowded or len(self._states) + len(self._duties) > _MANY
+
+    def carried(self, state: int, duties: Sequence[int]) -> tuple[Self, int, list[int]]:
+        """See `Runs`."""
+        main, runners, before, total = self._states[state]
+        held = [self._duties[duty] for duty in duties]
+        ds = (main, *runners, *(d for source, behind, _ in held for d in (source, *behind)))
+        machine, _, numbers = self._machine.carried_with((), ds)
+        fresh = type(self)(machine)
+        reached = fresh._state((numbers[main], tuple(numbers[d] for d in runners), before, total))
+        found = [
+            fresh._duty((numbers[source], tuple(numbers[d] for d in behind), after))
+            for source, behind, after in held
+        ]
+        return fresh, reached, found
+
 
 class FsmRuns:
     """Runs of a ready-made automaton: the words that start at one place."""
@@ -241,6 +269,12 @@ class FsmRuns:
             self._steps[key] = known
         return known
 
+    crowded = False  # a run is a state of the automaton
+
+    def carried(self, state: int, duties: Sequence[int]) -> tuple[Self, int, list[int]]:
+        """See `Runs`."""
+        return self, state, list(duties)
+
     def settle(self, duty: int, cls: int) -> int:
         """See `Runs`: words wait for nothing, so this is never asked."""
         raise ValueError("an automaton has no duties")
@@ -275,11 +309,15 @@ class SpanFinder:
     def longest(self, start: int) -> tuple[int | None, bool]:
         """The end of the longest match from a place, or None; and whether what is to come can change it."""
         step, vain, end = self._runs.step, self._vain, self._runs.end
+        before = self._window
         place, state = start, self._begin(start)
+        if before is not self._window and self._runs.crowded:
+            state = self._make_room(state, [])
+            step = self._runs.step
         first, window = self._first, self._window
         last = first + len(window)
         trail: list[int] = []
-        found: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        found: list[_Ends] = []
         while True:
             if place < last:
                 cls = window[place - first]
@@ -287,6 +325,9 @@ class SpanFinder:
                 self._fill(place, place - start)
                 first, window = self._first, self._window
                 last = first + len(window)
+                if self._runs.crowded:
+                    state = self._make_room(state, found)
+                    step, trail = self._runs.step, []
                 cls = window[place - first]
             elif self._closes:
                 cls = end
@@ -315,6 +356,16 @@ class SpanFinder:
         vain.update(trail)
         return None, False
 
+    def _make_room(self, state: int, found: list[_Ends]) -> int:
+        """Forget what runs have led to, but for one of them and the ends that it completed; its state from now on."""
+        duties = [duty for _, ends in found for _, duty in ends if duty != FREE]
+        self._runs, state, carried = self._runs.carried(state, duties)
+        numbers = {FREE: FREE, **dict(zip(duties, carried, strict=True))}
+        found[:] = [(place, tuple((offset, numbers[duty]) for offset, duty in ends)) for place, ends in found]
+        self._vain.clear()
+        self._known.clear()
+        return state
+
     def _begin(self, start: int) -> int:
         low = max(self._low if self._opens else 0, start - self._runs.reach - 1)
         if self._first <= low and start < self._first + len(self._window):
@@ -327,7 +378,7 @@ class SpanFinder:
 
     def _fill(self, place: int, read: int) -> None:
         """Move the window on to a place; the longer the run so far, the larger."""
-        size = min(max(_WINDOW, read), 1 << 16)
+        size = min(max(_WINDOW, read), _WIDEST)
         self._first = place
         self._window = self._runs.classes.of_text(self._text[place : min(self._high, place + size)])
 

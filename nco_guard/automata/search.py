@@ -16,6 +16,7 @@ from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import fold_text
 from nco_guard.automata.fsm import FsmMachine
 from nco_guard.automata.substrings import SubstringSearcher
+from nco_guard.errors import StateLimitError
 
 __all__ = ["Searcher", "find_spans", "longest_beginning", "matches"]
 
@@ -52,6 +53,38 @@ def find_spans(machine: Searcher, text: str, *, beyond: int = -1) -> Iterator[tu
         yield from _find_folded(machine, text, beyond)
         return
     classes = machine.classes.of_text(text)
+    try:
+        spans = list(_spans_before(machine, classes, beyond))
+    except StateLimitError:
+        # Matches that begin at one place lead to far fewer states than those of all places together.
+        spans = list(_spans_from_each(machine, classes, beyond))
+    yield from spans
+
+
+def _spans_from_each(
+    machine: AlternatingMachine | FsmMachine, classes: Sequence[int], beyond: int
+) -> Iterator[tuple[int, int]]:
+    """The same place by place. Cost: for each place the length that a match from there lives."""
+    machine, _ = machine.carried(())
+    state, position = machine.bare_start, 0
+    while position <= len(classes):
+        end = machine.longest_from(state, classes, position)
+        following = position + 1
+        if end is not None and end > beyond:
+            yield position, end
+            following = max(end, following)
+        for cls in classes[position:following]:
+            if machine.crowded:
+                machine, (state,) = machine.carried((state,))
+            reached = machine.step(state, cls, seed=False)
+            state = ~reached if reached < 0 else reached
+        position = following
+
+
+def _spans_before(
+    machine: AlternatingMachine | FsmMachine, classes: Sequence[int], beyond: int
+) -> Iterator[tuple[int, int]]:
+    """The same from where matches are known to be complete."""
     if not _completes(machine, classes):
         return
     states = [machine.start]

@@ -3,6 +3,9 @@
 For every place at which a match may be under way the search follows a state of its own. Places whose states meet have a
 common future and are followed as one. What lies before the first of them can be in no match any more (`safe`).
 
+A machine that has found much is let go of: the search goes on with one that knows nothing but the states in use, so no
+text is too long for a rule, and what others do with the machine changes nothing here.
+
 Cost: per character one step for each distinct state under way, which is one or two where nothing is; around each match
 the characters since its start are read again. Memory: the characters from `safe` on.
 """
@@ -20,6 +23,9 @@ from nco_guard.automata.fsm import FsmMachine
 __all__ = ["SpanStream", "span_stream"]
 
 Span = tuple[int, int]
+_Begun = dict[tuple[int, int], tuple[tuple[int, bool] | None, bool]]
+_Quiet = dict[tuple[int, int], int]
+_STRETCH = 64  # characters, after which it is looked at how much the machine has found
 
 
 def span_stream(machine: AlternatingMachine | FoldedMachine | FsmMachine, context: str = "") -> SpanStream:
@@ -77,8 +83,8 @@ class _Found:
     __slots__ = ("begun", "quiet")
 
     def __init__(self) -> None:
-        self.begun: dict[tuple[int, int], tuple[tuple[int, bool] | None, bool]] = {}
-        self.quiet: dict[tuple[int, int], int] = {}
+        self.begun: _Begun = {}
+        self.quiet: _Quiet = {}
 
 
 _found: WeakKeyDictionary[AlternatingMachine | FsmMachine, _Found] = WeakKeyDictionary()
@@ -99,10 +105,26 @@ class _Search:
         # the same key complete exactly when it does, and lie within its match.
         self._live: dict[tuple[int, bool], int] = {}
         self._complete: list[int] = []
-        found = _found.get(machine)
+        self._begun, self._quiet = self._tables()
+
+    def _tables(self) -> tuple[_Begun, _Quiet]:
+        found = _found.get(self._machine)
         if found is None:
-            found = _found[machine] = _Found()
-        self._begun, self._quiet = found.begun, found.quiet
+            found = _found[self._machine] = _Found()
+        return found.begun, found.quiet
+
+    def _renew(self) -> None:
+        """Go on with a machine that has found nothing yet but the states that are held."""
+        if not self._machine.crowded:
+            return
+        live = list(self._live.items())
+        self._machine, states = self._machine.carried([*self._states, *(key[0] for key, _ in live)])
+        self._begun, self._quiet = self._tables()
+        count = len(self._states)
+        self._states = states[:count]
+        self._live = {
+            (state, matched): start for state, ((_, matched), start) in zip(states[count:], live, strict=True)
+        }
 
     @property
     def safe(self) -> int:
@@ -115,6 +137,13 @@ class _Search:
         return self.beyond < 0 and (bool(self._complete) or any(matched for _, matched in self._live))
 
     def feed(self, classes: Sequence[int]) -> list[Span]:
+        spans: list[Span] = []
+        for low in range(0, len(classes), _STRETCH):
+            self._renew()
+            spans += self._feed(classes[low : low + _STRETCH])
+        return spans
+
+    def _feed(self, classes: Sequence[int]) -> list[Span]:
         machine = self._machine
         if self._cursor == self._base and not self._live and not self._complete:
             classes = classes[self._skip(classes) :]
@@ -124,6 +153,7 @@ class _Search:
             self._classes.append(cls)
         spans: list[Span] = []
         while self._cursor < self._base + len(self._classes):
+            self._renew()
             self._read(self._cursor - self._base)
             self._cursor += 1
             while self._complete:
@@ -213,6 +243,7 @@ class _Search:
         length = self._base + len(self._classes)
         position = self.safe
         while position <= length:
+            self._renew()
             position = self._span_at(position, spans)
         self._restart(length)
         return spans

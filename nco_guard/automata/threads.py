@@ -15,7 +15,7 @@ turns `^ $ \\A \\Z \\b \\B` into local tests. A lookahead met during a step is s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nco_guard.automata.charsets import NEWLINE, CharClasses, CharSet, word
@@ -104,6 +104,12 @@ class _HereOp:
 _Op = _CharOp | _SequenceOp | _AltOp | _RepeatOp | _TestOp | _AheadOp | _BehindOp | _HereOp
 
 
+_OF_CONTINUATIONS = (
+    *("_ops", "_rests", "_nullable", "_least", "_shapes", "_counters", "_cell_ids", "_shape_ids"),
+    *("_parts", "_part_ids", "_part_nullable", "_part_least", "_part_cells"),
+)
+
+
 class ThreadSets:
     """The alphabet, continuations and Ds of one pattern, and how a character moves them.
 
@@ -157,6 +163,40 @@ class ThreadSets:
         """Bytes held by continuations, Ds and what they become, estimated from their numbers."""
         kept = len(self._advanced) + len(self._stepped) + len(self._looked_behind)
         return 150 * self._thread_count + 400 * (len(self._sets) + kept + len(self._ops))
+
+    # -- starting over -----------------------------------------------------------------------------------------
+
+    def _start_over(self) -> None:
+        """Of a fresh copy: continuations of its own, and no Ds."""
+        for name in _OF_CONTINUATIONS:
+            setattr(self, name, getattr(self, name).copy())
+        self._sets = [frozenset(), frozenset([_THROUGH])]
+        self._set_ids = {s: i for i, s in enumerate(self._sets)}
+        self._advanced, self._stepped, self._looked_behind = {}, {}, {}
+        self._thread_count = self._work = 0
+
+    def _carry(self, source: ThreadSets, roots: Iterable[int]) -> dict[int, int]:
+        """Take over Ds of the machine that this one is a copy of: their numbers here, those within them included."""
+        needed, waiting = {FALSE, TRUE}, list(roots)
+        while waiting:
+            found = waiting.pop()
+            if found not in needed:
+                needed.add(found)
+                waiting.extend(d for _, needs, never in source._sets[found] for d in (*needs, never))
+        numbers = {FALSE: FALSE, TRUE: TRUE}
+        # A D is made of those that were there before it.
+        for old in sorted(needed - numbers.keys()):
+            numbers[old] = len(self._sets)
+            key = frozenset(self._renumbered(thread, numbers) for thread in source._sets[old])
+            self._sets.append(key)
+            self._set_ids[key] = numbers[old]
+            self._thread_count += len(key)
+        return numbers
+
+    @staticmethod
+    def _renumbered(thread: Thread, numbers: Mapping[int, int]) -> Thread:
+        cell, needs, never = thread
+        return cell, frozenset(numbers[d] for d in needs), numbers[never]
 
     # -- the alphabet ------------------------------------------------------------------------------------------
 

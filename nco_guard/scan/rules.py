@@ -33,6 +33,9 @@ Places = NDArray[np.int64]
 _LONG_LIST = 2_000
 # With more places than one in so many characters, reading all characters once is quicker.
 _DENSE = 12
+# After so many steps that no text has taken before, more than one in so many characters, reading ahead is given up.
+_NEW = 4_096
+_OFTEN = 8
 
 
 @dataclass(slots=True)
@@ -163,6 +166,8 @@ class RuleScanner:
 
         Errors: `StateLimitError` where these texts by themselves are too much.
         """
+        if self._runs is not None and self._runs.crowded:
+            self.rule.forget()
         if (searcher := self.rule.searcher) is not self._searcher:
             self._take(searcher)
         try:
@@ -285,11 +290,16 @@ class RuleScanner:
         state, count, moves = machine.start, machine.classes.count, self._moves
         # No match that is under way began before `fresh`.
         fresh = max(low, stretch.start)
-        place = low
+        place, new = low, 0
         for cls in machine.classes.of_text(text[low : stretch.high]):
             key = state * count + cls
             move = moves.get(key)
             if move is None:
+                new += 1
+                # Where every character leads to something new, to try each place costs less, and far less memory.
+                if machine.crowded or (new > _NEW and new * _OFTEN > place - low):
+                    yield from range(fresh, stretch.high + 1)
+                    return
                 move = moves[key] = self._move(machine, state, cls)
             place += 1
             state, matched, clear = move

@@ -50,7 +50,8 @@ class Verifier(Shared):
     character, and some microseconds per place at which a match could be. Memory: some bytes per character of a text.
 
     Safe to call from several threads, which take turns within a rule. Errors: those of `compile_policy`;
-    `StateLimitError` where a rule's automaton outgrows its limit on a text. Pickled it is its policy.
+    `StateLimitError` where a single state of a rule, or what one match waits for, outgrows
+    the automaton's limit; a long text alone does not. Pickled it is its policy.
     """
 
     def __init__(self, policy: Policy | CompiledPolicy) -> None:

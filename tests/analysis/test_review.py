@@ -270,6 +270,20 @@ def test_a_rule_whose_states_go_on_growing_is_expensive_and_usual_ones_are_not()
     assert found["expensive-rule"].rule_ids == ("big",)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        RegexRule(id="gap", regex=r"a.{18}b"),
+        RegexRule(id="iban", regex=r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]){4,10}", checksum="mod97"),
+    ],
+    ids=lambda rule: rule.id,
+)
+def test_rules_that_texts_can_lead_to_their_limits_are_named(rule: RegexRule) -> None:
+    found = remarks_of(rule)["expensive-rule"]
+    assert found.rule_ids == (rule.id,)
+    assert "anchor" in found.advice
+
+
 def test_a_proof_that_meets_its_bound_says_so_in_a_note() -> None:
     # An exponent that no bound reaches, and whose two halves differ by one character.
     found = review(
