@@ -15,6 +15,10 @@ What is looked for, so that it ends within a bound that is no clock:
    `ways.STATES` states. Where none is left to go on from, there is no way, and that is decided.
 4. *All tokens* (`searched`), level by level, in vocabularies of at most `SMALL` tokens: at most `LOOKED` tokens.
 
+3 and 4 only after the first `LEFT` of the tokens that 1 and 2 leave open, and there for the first `ROWS` distinct rows
+of states. The others are forbidden. A token that begins the way out of this state is no such token, if the rest is in
+time.
+
 So in small vocabularies, and wherever nothing meets a bound, a token is forbidden only if there is no way.
 """
 
@@ -28,7 +32,17 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import UTF8_RULE, Constraint
 from nco_guard.masking.exits import NEVER, is_letter, short_ways
-from nco_guard.masking.ways import PURSUITS, SEPARATORS, STATES, TAILS, Way, characters
+from nco_guard.masking.ways import (
+    LEFT,
+    PURSUITS,
+    ROWS,
+    SEPARATORS,
+    STATES,
+    TAILS,
+    TOGETHER,
+    Way,
+    characters,
+)
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["HORIZON", "ends_well", "feed", "forbidden", "penalties", "rows_searched"]
@@ -177,22 +191,38 @@ def _own(constraint: Constraint, state: int, texts: _Texts, known: Known) -> Way
 def _pursued(
     constraints: Sequence[Constraint], states: States, text: bytes, texts: _Texts, known: Known
 ) -> tuple[bytes | None, list[int]]:
-    """A text, then what the first pending constraint wants, and so on until none is pending; else who bars that."""
-    current, part = list(states), text
+    """A text, then what some pending constraint wants that no other bars, the first that does, and so on until none is
+    pending; else who bars what the first of them wants.
+    """
+    current, barring = _written(constraints, states, text)
     for _ in range(PURSUITS):
-        for i, constraint in enumerate(constraints):
-            if constraint.hard:
-                current[i] = _read(constraint, current[i], part)
-                if current[i] < 0:
-                    return None, [i]
-        pending = _pending(constraints, tuple(current))
-        if not pending:
-            return text, []
-        own = _own(constraints[pending[0]], current[pending[0]], texts, known)
-        if not isinstance(own, bytes):
-            return None, pending[:1]
-        text, part = text + own, own
-    return None, []
+        if current is None or not _pending(constraints, current):
+            break
+        following: States | None = None
+        refused: list[int] = []
+        for i in _pending(constraints, current):
+            own = _own(constraints[i], current[i], texts, known)
+            if not isinstance(own, bytes):
+                refused = refused or [i]
+                continue
+            following, by = _written(constraints, current, own)
+            if following is not None:
+                text += own
+                break
+            refused = refused or by
+        current, barring = following, refused
+    if current is None:
+        return None, barring
+    return (None, []) if _pending(constraints, current) else (text, [])
+
+
+def _written(
+    constraints: Sequence[Constraint], states: States, text: bytes
+) -> tuple[States | None, list[int]]:
+    """The states after a text; if it is barred, None and the first constraint that bars it."""
+    reached = [_read(c, s, text) if c.hard else s for c, s in zip(constraints, states, strict=True)]
+    barring = [i for i, state in enumerate(reached) if state < 0]
+    return (None, barring[:1]) if barring else (tuple(reached), [])
 
 
 def way(constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, known: Known) -> Way:
@@ -208,7 +238,7 @@ def way(constraints: Sequence[Constraint], states: States, vocabulary: Vocabular
     if found is not None:
         return found
     members = {*pending, *barring}
-    while True:
+    while len(members) <= TOGETHER:
         chosen = sorted(members)
         key = ("together", tuple(chosen), tuple(states[i] for i in chosen))
         if key not in known:
@@ -257,13 +287,18 @@ def _known_way(
     return found
 
 
+def _wanted(constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, known: Known) -> bytes:
+    """How the text could be brought to an end; empty if it may end, or no way was found."""
+    found = _known_way(constraints, states, vocabulary, known) if _pending(constraints, states) else None
+    return found if isinstance(found, bytes) else b""
+
+
 def _tried(
     constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, known: Known
 ) -> list[bytes]:
     """What is wanted here: the ways out that are tried after every token."""
     texts = _texts(vocabulary)
-    found = _known_way(constraints, states, vocabulary, known) if _pending(constraints, states) else None
-    base = found if isinstance(found, bytes) else b""
+    base = _wanted(constraints, states, vocabulary, known)
     wants = [base]
     for constraint, state in zip(constraints, states, strict=True):
         if not constraint.hard or UTF8_RULE in constraint.rule_ids:
@@ -274,7 +309,7 @@ def _tried(
             reached = _read(constraint, state, text)
             if reached >= 0 and not constraint.automaton.may_end(reached):
                 own = _own(constraint, reached, texts, known)
-                wants += [own, own + base] if isinstance(own, bytes) else []
+                wants += [own, own + base, base + own] if isinstance(own, bytes) else []
                 break
     return [text for text in wants if text]
 
@@ -321,12 +356,10 @@ def ends_well(
     vocabulary: Vocabulary,
     tokens_left: int,
     known: Known | None = None,
-    tried: Sequence[bytes] = (),
 ) -> bool:
     """Whether a way was found to bring the text to an allowed end by at most `tokens_left` allowed tokens.
 
-    `tried`: what is wanted where the last token was chosen. `known`: verdicts from earlier calls with the same
-    constraints and vocabulary; filled.
+    `known`: verdicts from earlier calls with the same constraints and vocabulary; filled.
     """
     known = {} if known is None else known
     texts = _texts(vocabulary)
@@ -343,12 +376,7 @@ def ends_well(
     found = _known_way(constraints, states, vocabulary, known)
     if found is False:
         return False
-    wanted = [*tried, *([found] if isinstance(found, bytes) else [])]
-    return any(
-        all(_opens(c, s, text) for c, s in zip(constraints, states, strict=True) if c.hard)
-        for text in wanted
-        if texts.needed(text) <= tokens_left
-    )
+    return isinstance(found, bytes) and texts.needed(found) <= tokens_left
 
 
 def forbidden(
@@ -360,8 +388,10 @@ def forbidden(
 ) -> NDArray[np.bool_]:
     """The mask in a joint state where `tokens_left` tokens may follow: bool [width], True = forbidden."""
     known = {} if known is None else known
+    texts = _texts(vocabulary)
     mask = np.ones(vocabulary.width, bool)
     tried: list[bytes] | None = None
+    open_yet: dict[int, States] = {}
     for token in range(vocabulary.width):
         if _violates(constraints, states, vocabulary, token):
             continue
@@ -369,10 +399,29 @@ def forbidden(
             mask[token] = False
             continue
         reached = _after(constraints, states, vocabulary, token)
-        if _pending(constraints, reached) and tried is None:
-            tried = _tried(constraints, states, vocabulary, known)
-        mask[token] = not ends_well(constraints, reached, vocabulary, tokens_left, known, tried or ())
+        if _ends_at_once(constraints, reached, texts, tokens_left):
+            mask[token] = False
+            continue
+        tried = _tried(constraints, states, vocabulary, known) if tried is None else tried
+        wanted = [text for text in tried if texts.needed(text) <= tokens_left]
+        base, text = _wanted(constraints, states, vocabulary, known), vocabulary.tokens[token]
+        begins = text and base.startswith(text) and texts.needed(base[len(text) :]) <= tokens_left
+        if begins or any(_opened(constraints, reached, text) for text in wanted):
+            mask[token] = False
+        elif not vocabulary.tokens[token]:
+            mask[token] = not ends_well(constraints, reached, vocabulary, tokens_left, known)
+        else:
+            open_yet[token] = reached
+    first = dict([*open_yet.items()][:LEFT])
+    rows = set([*dict.fromkeys(first.values())][:ROWS])
+    for token, reached in first.items():
+        if reached in rows:
+            mask[token] = not ends_well(constraints, reached, vocabulary, tokens_left, known)
     return mask
+
+
+def _opened(constraints: Sequence[Constraint], states: States, text: bytes) -> bool:
+    return all(_opens(c, s, text) for c, s in zip(constraints, states, strict=True) if c.hard)
 
 
 def penalties(

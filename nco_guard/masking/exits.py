@@ -125,6 +125,11 @@ class ExitPaths:
                     fewest[end] = min(fewest[end], fewest[start] + 1)
         return fewest[-1]
 
+    def ids_of(self, text: bytes) -> list[int]:
+        """The tokens that are a text."""
+        found: list[int] = self._tree.ids_of(text).tolist()
+        return found
+
     def within(self, tokens: int) -> int:
         """The paths that take at most so many tokens, as bits."""
         return sum(1 << n for n, needed in enumerate(self.tokens.tolist()) if needed <= tokens)

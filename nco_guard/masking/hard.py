@@ -27,7 +27,7 @@ from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.reading import token_bytes
 from nco_guard.masking.tables import MANY, ConstraintTable, StateView
 from nco_guard.masking.watched import FewTokens, WatchedTokens, WaysOut
-from nco_guard.masking.ways import Way, Ways
+from nco_guard.masking.ways import LEFT, ROWS, Way, Ways
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["HardConstraints"]
@@ -39,6 +39,8 @@ _NO_EXIT = HORIZON + 1
 
 # Up to so many tokens are read one by one rather than by a tree of their own; more than `MANY` not by a tree either.
 _FEW = 8
+# From one in so many of all tokens on, what bars a text after them is found for all tokens, by the tree.
+_MOSTLY = 8
 # Automata of so few states are known to be harmless to a way out or not, in every state at once.
 _SMALL = 200
 # In place of an expansion: some token leads straight to an allowed end.
@@ -101,6 +103,8 @@ class HardConstraints:
         self._expansion_bytes = 0
         self._wants: dict[tuple[int, int], bytes] = {}
         self._closures: dict[int, list[int] | None] = {}
+        self._shut_after: dict[tuple[int, int, bytes], Ids] = {}
+        self._after_watched: dict[tuple[int, int], NDArray[np.int32]] = {}
         self._harmless: dict[tuple[int, bytes], bool] = {}
         self._opened: dict[tuple[int, int, bytes], bool] = {}
         self.undecided = 0
@@ -141,8 +145,24 @@ class HardConstraints:
 
     def _next_rows(self, states: States, tokens: Ids) -> Rows:
         """The states [tokens, constraints] that tokens which complete no match lead to."""
-        after = self._bytes.after
-        return np.stack([after(a, s, tokens) for a, s in zip(self._automata, states, strict=True)], axis=1)
+        return np.stack([self._after(i, s, tokens) for i, s in enumerate(states)], axis=1)
+
+    def _after(self, index: int, state: int, tokens: Ids) -> NDArray[np.int32]:
+        """The states [tokens] after each of the tokens, from one state. The watched ones, asked for again and again,
+        are kept.
+        """
+        automaton, watched = self._automata[index], self._watched.ids
+        if len(tokens) <= _FEW:
+            return self._bytes.after(automaton, state, tokens)
+        known = self._after_watched.get((index, state))
+        if known is None:
+            known = self._after_watched[index, state] = self._bytes.after(automaton, state, watched)
+        places = np.minimum(np.searchsorted(watched, tokens), len(watched) - 1)
+        found = known[places]
+        others = np.flatnonzero(watched[places] != tokens)
+        if len(others):
+            found[others] = self._bytes.after(automaton, state, tokens[others])
+        return found
 
     # -- all together ------------------------------------------------------------------------------------------
 
@@ -165,9 +185,17 @@ class HardConstraints:
             if len(late):
                 parts.append(late)
             # Tokens without text leave the state as it is.
-            if silent and not self._ends_well([states], tried, tokens_left)[0]:
+            if silent and not self._goes_on(states, tried, tokens_left):
                 parts.append(self._silent)
         return union(parts, self._width) if len(parts) > 1 else completing
+
+    def _goes_on(self, states: States, tried: list[bytes], tokens_left: int) -> bool:
+        """Whether the text can be brought to an end from this state itself."""
+        if self._exits_within(np.array([states], np.int32), tokens_left)[0]:
+            return True
+        if any(all(self._opens(i, s, text) for i, s in enumerate(states)) for text in tried):
+            return True
+        return self._ends_so(states, tokens_left)
 
     def _pending(self, views: list[StateView], completing: Ids) -> Ids:
         """The tokens with which no match completes, and after which some constraint does not let the text end."""
@@ -225,7 +253,7 @@ class HardConstraints:
         for i, (state, view) in enumerate(zip(states, views, strict=True)):
             want = self._want(i, state, view)
             if want:
-                found += [want, want + base]
+                found += [want, want + base, base + want]
         return [x for x in dict.fromkeys(found) if self._paths.tokens_needed(x) <= tokens_left]
 
     def _want(self, index: int, state: int, view: StateView) -> bytes:
@@ -256,30 +284,76 @@ class HardConstraints:
                 if barred.all():
                     break
             doubtful = doubtful[barred]
-        if not len(doubtful):
-            return doubtful
-        rows = self._next_rows(states, doubtful)
-        kept = self._in_time(rows, tokens_left)
-        verdicts = np.zeros(len(doubtful), bool)
-        wanted = [tuple(row) for row in rows[kept].tolist()]
-        verdicts[kept] = self._ends_well(wanted, tried, tokens_left)
-        return doubtful[~verdicts]
+        doubtful = minus(doubtful, self._beginnings(states, views, tokens_left), self._width)
+        closed = self._closed(views, doubtful, self._ways_within[tokens_left])
+        maybe = np.flatnonzero(~closed)
+        if len(maybe):
+            closed[maybe] = ~self._exits_within(self._next_rows(states, doubtful[maybe]), tokens_left)
+        late = doubtful[closed]
+        return minus(late, self._saved(states, late, tokens_left), self._width) if len(late) else late
+
+    def _beginnings(self, states: States, views: list[StateView], tokens_left: int) -> Ids:
+        """Sorted ids of the tokens that begin the way out of this state, if the rest is in time."""
+        way = False if all(v.may_end for v in views) else self._ways.way(states)
+        if not isinstance(way, bytes):
+            return NO_IDS
+        needed = self._paths.tokens_needed
+        ends = [end for end in range(1, len(way) + 1) if needed(way[end:]) <= tokens_left]
+        found = [token for end in ends for token in self._paths.ids_of(way[:end])]
+        return np.array(sorted(found), np.int64)
+
+    def _closed(self, views: list[StateView], tokens: Ids, ways: int) -> NDArray[np.bool_]:
+        """After which tokens none of these short ways out is open, as far as one constraint by itself can tell."""
+        if not any(view.after for view in views):
+            return np.zeros(len(tokens), bool)
+        everywhere = np.zeros(self._width, bool)
+        for table, view in zip(self.tables, views, strict=True):
+            if view.after is not None:
+                places, distinct = view.after
+                shut = table.open_paths.of(distinct) & ways == 0
+                everywhere[view.pending[shut[places]]] = True
+        return everywhere[tokens]
+
+    def _saved(self, states: States, late: Ids, tokens_left: int) -> Ids:
+        """Those of the tokens after which a way out is found by looking at what they lead to, within the bounds."""
+        first = late[:LEFT]
+        rows = [row.tobytes() for row in self._next_rows(states, first)]
+        chosen = [*dict.fromkeys(rows)][:ROWS]
+        found = {
+            row: self._ends_so(tuple(np.frombuffer(row, np.int32).tolist()), tokens_left) for row in chosen
+        }
+        # Near a limit, what was not looked at is taken to be too late.
+        if tokens_left == HORIZON:
+            self.undecided += len(late) - len(first) + len({*rows}) - len(chosen)
+        saved: Ids = first[np.array([found.get(row, False) for row in rows], bool)]
+        return saved
 
     def _barred(self, index: int, state: int, view: StateView, tokens: Ids, text: bytes) -> NDArray[np.bool_]:
         """After which of the tokens a constraint bars a text. bool [tokens]"""
         if not self._is_harmless(index, text):
-            return self._shut(index, self._bytes.after(self._automata[index], state, tokens), text)
+            if len(tokens) * _MOSTLY < self._text_count and (index, state, text) not in self._shut_after:
+                return self._shut(index, self._after(index, state, tokens), text)
+            return np.isin(tokens, self._all_shut(index, state, text), assume_unique=True, kind="sort")
         if not len(view.pending):
             return np.zeros(len(tokens), bool)
-        known = self.tables[index].after_pending(state)
-        if known is None:
+        if view.after is None:
             shut = self._shut(index, self._bytes.after(self._automata[index], state, view.pending), text)
         else:
-            places, distinct = known
+            places, distinct = view.after
             shut = self._shut(index, distinct, text)[places]
         everywhere = np.zeros(self._width, bool)
         everywhere[view.pending] = shut
         return everywhere[tokens]
+
+    def _all_shut(self, index: int, state: int, text: bytes) -> Ids:
+        """Sorted ids of all tokens after which a constraint bars a text, but for those that complete a match."""
+        key = (index, state, text)
+        known = self._shut_after.get(key)
+        if known is None:
+            table = self.tables[index]
+            known = table.tokens_reaching(state, lambda reached: not self._opens(index, reached, text))
+            self._shut_after[key] = known
+        return known
 
     def _shut(self, index: int, states: NDArray[np.int32], text: bytes) -> NDArray[np.bool_]:
         """In which of the states a constraint bars a text."""
@@ -326,47 +400,14 @@ class HardConstraints:
             self._closures[index] = known
         return self._closures[index]
 
-    def _in_time(self, rows: Rows, tokens_left: int) -> NDArray[np.int64]:
-        """The places of the rows of which no constraint wants by itself what takes more tokens than are left."""
-        in_time = np.ones(len(rows), bool)
-        if self._rows:
-            return np.flatnonzero(in_time)
-        for i, automaton in enumerate(self._automata):
-            pending = np.flatnonzero(~automaton.may_end_many(rows[:, i]))
-            if len(pending):
-                distinct, places = np.unique(rows[pending, i], return_inverse=True)
-                slow = np.array([self._is_slow(i, s, tokens_left) for s in distinct.tolist()], bool)
-                in_time[pending[slow[places.ravel()]]] = False
-        return np.flatnonzero(in_time)
-
-    def _is_slow(self, index: int, state: int, tokens_left: int) -> bool:
-        way = self._ways.own(index, state)
-        if not isinstance(way, bytes):
-            return False
-        return len(way) > self._paths.longest and self._paths.tokens_needed(way) > tokens_left
-
-    def _ends_well(self, rows: list[States], tried: list[bytes], tokens: int) -> list[bool]:
-        """For each row of states: whether a way was found to bring the text to an allowed end in time."""
-        if not rows:
-            return []
-        found: list[bool] = self._exits_within(np.array(rows, np.int32), tokens).tolist()
-        known: dict[States, bool] = {}
-        for at, row in enumerate(rows):
-            if not found[at]:
-                if row not in known:
-                    known[row] = self._ends_so(row, tried, tokens)
-                found[at] = known[row]
-        return found
-
-    def _ends_so(self, row: States, tried: list[bytes], tokens: int) -> bool:
+    def _ends_so(self, row: States, tokens: int) -> bool:
+        """Whether a way was found to bring the text from where it may not end to an allowed end in time."""
         if not tokens:
             return False
         way = self._ways.way(row)
         if way is False:
             return False
         if isinstance(way, bytes) and self._paths.tokens_needed(way) <= tokens:
-            return True
-        if any(all(self._opens(i, s, text) for i, s in enumerate(row)) for text in tried):
             return True
         verdict = self._search(row, tokens) if self._rows else None
         if verdict is None and not isinstance(way, bytes):
@@ -447,5 +488,7 @@ class HardConstraints:
         entries = len(self._exits) + len(self._searched) + len(self._expansions) + len(self._opened)
         ways = [self._ways_out, *self._further_sets.values()]
         sets = [ids for ids in self._further_of.values() if isinstance(ids, np.ndarray)]
+        sets += self._shut_after.values()
+        sets += self._after_watched.values()  # type: ignore[arg-type]
         held = self._expansion_bytes + self._ways.nbytes + sum(part.nbytes for part in [*ways, *sets])
         return held + entries * (120 + 4 * len(self.tables))

@@ -11,6 +11,7 @@ Cost: see `runs`.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,7 @@ MANY = 512  # pending tokens, from which on it is kept which states they lead to
 _FOUND = "automaton."  # before the names of what is kept of the automaton
 
 
-#: int32 [tokens], int32 [distinct states]
+#: For each pending token the place of the state after it among distinct ones, and these. int32 [tokens], [states]
 PendingAfter = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
@@ -39,13 +40,14 @@ class StateView:
     """What one state of one constraint means for every token. Arrays are shared and never written to.
 
     `completing`: sorted ids of the tokens that complete a match. `pending`: sorted ids of those after which the text
-    may not end, some of `completing` perhaps among them. `may_end`: whether it may end in this state. Only `completing`
-    is found for soft constraints.
+    may not end, some of `completing` perhaps among them. `may_end`: whether it may end in this state. `after`: where
+    the pending tokens lead to, if they are more than `MANY`. Only `completing` is found for soft constraints.
     """
 
     completing: Ids
     pending: Ids
     may_end: bool
+    after: PendingAfter | None = None
 
 
 class ConstraintTable:
@@ -75,7 +77,6 @@ class ConstraintTable:
         self._tokens = vocabulary.tokens
         self.open_paths = OpenPaths(paths, self.automaton)
         self._views: dict[int, StateView] = {}
-        self._after_pending: dict[int, PendingAfter] = {}
         self.view_bytes = 0
         self._seen = seen
         self._store = store if constraint.key else None
@@ -99,7 +100,7 @@ class ConstraintTable:
     def emptied(self) -> ConstraintTable:
         """The same table, sharing what was found about the root, before any other state was looked at."""
         table = copy.copy(self)
-        table._views, table._after_pending, table.view_bytes = {}, {}, 0
+        table._views, table.view_bytes = {}, 0
         table._references = self._references[:1]
         if isinstance(self._run, Runs):
             table._run = self._run.emptied()
@@ -163,27 +164,20 @@ class ConstraintTable:
         pending = nodes[at]
         tops = run.root.tops()
         completing = union([tree.tokens_below(tops)], self._width)
-        self._root_view = self._view(self.root, completing, pending, states[at])
+        self._root_view = self._view(self.automaton.may_end(self.root), completing, pending, states[at])
         self._references.append((self._root_view, tops, pending))
 
-    def _view(self, state: int, completing: Ids, pending: Ids, after: NDArray[np.int32]) -> StateView:
+    def _view(self, may_end: bool, completing: Ids, pending: Ids, after: NDArray[np.int32]) -> StateView:
         """`pending`: the nodes at which the text may not end; `after`: the states there."""
         ids, at = self._tree.tokens_at(pending)
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
-        if len(ids) > MANY:
-            distinct, codes = np.unique(after, return_inverse=True)
-            places = codes.ravel().astype(np.int32)[at[order]]
-            self._after_pending[state] = places, distinct.astype(np.int32)
-            self.view_bytes += places.nbytes
-        return StateView(completing, ids, self.automaton.may_end(state))
-
-    def after_pending(self, state: int) -> PendingAfter | None:
-        """For each of the pending tokens of a state, the place of the state after it among distinct ones, and these.
-
-        Only where they are more than `MANY`. After `view`.
-        """
-        return self._after_pending.get(state)
+        if len(ids) <= MANY:
+            return StateView(completing, ids, may_end)
+        distinct, codes = np.unique(after, return_inverse=True)
+        places = codes.ravel().astype(np.int32)[at[order]]
+        self.view_bytes += places.nbytes
+        return StateView(completing, ids, may_end, (places, distinct.astype(np.int32)))
 
     # -- one state ---------------------------------------------------------------------------------------------
 
@@ -228,17 +222,36 @@ class ConstraintTable:
         ending = self.automaton.may_end_many(found.states[exact])
         waiting = nodes[~ending]
         if not len(waiting) and len(pending) == len(pending_nodes):
-            view = StateView(completing, known.pending, self.automaton.may_end(state))
+            view = StateView(completing, known.pending, self.automaton.may_end(state), known.after)
         else:
             before = run.known[nearest].at(pending).astype(np.int32)
             there = found.states[exact][~ending]
             pending = np.concatenate([pending, waiting])
-            view = self._view(state, completing, pending, np.concatenate([before, there]))
+            after = np.concatenate([before, there])
+            view = self._view(self.automaton.may_end(state), completing, pending, after)
         if run.worth_keeping(state, found):
             self._references[len(run.known) :] = [(view, np.concatenate([tops, found.matched]), pending)]
             run.keep(state, nearest, found)
             self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
         return view
+
+    def tokens_reaching(self, state: int, wanted: Callable[[int], bool]) -> Ids:
+        """Sorted ids of the tokens that lead from a state to one that is wanted. Cost: a step a node of the tree."""
+        tree = self._tree
+        reached = np.full(len(tree), -1, np.int32)
+        reached[0] = state
+        for first, last in tree.levels:
+            before = reached[tree.parent[first:last]]
+            alive = np.flatnonzero(before >= 0)
+            reached[first + alive] = self.automaton.step_many(before[alive], tree.byte[first + alive])
+        nodes = np.flatnonzero((tree.exact > 0) & (reached >= 0))
+        at = reached[nodes]
+        # States are small numbers: far cheaper than to sort them.
+        met = np.zeros(int(at.max(initial=0)) + 1, bool)
+        met[at] = True
+        met[met] = [wanted(s) for s in np.flatnonzero(met).tolist()]
+        ids, _ = tree.tokens_at(nodes[met[at]])
+        return np.sort(ids)
 
     # -- transitions -------------------------------------------------------------------------------------------
 

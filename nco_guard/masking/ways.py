@@ -4,8 +4,8 @@ What a rule wants written before a text may end is mostly plain: a closing tag, 
 rule's own shortest way out is found first, in its own automaton, and tried on all others. Where another rule bars it,
 these two are searched together, then with a third, never all of a policy at once.
 
-The bound is a number of states, never a clock: the same text has the same ways out on every machine, whatever was asked
-before. `bruteforce` says the same in the plainest words; this is the form that remembers.
+The bounds are numbers of states and tokens, never a clock: the same text has the same ways out on every machine,
+whatever was asked before. `bruteforce` says the same in the plainest words; this is the form that remembers.
 
 Cost: a search of one rule, or of few together, at most `STATES` states, remembered by state; then some reads of a way
 by all automata, a few hundred microseconds.
@@ -20,12 +20,28 @@ import numpy as np
 
 from nco_guard.automata import Automaton
 
-__all__ = ["PURSUITS", "SEPARATORS", "STATES", "TAILS", "Way", "Ways", "characters"]
+__all__ = [
+    "LEFT",
+    "PURSUITS",
+    "ROWS",
+    "SEPARATORS",
+    "STATES",
+    "TAILS",
+    "TOGETHER",
+    "Way",
+    "Ways",
+    "characters",
+]
 
 #: States (of one rule, or of several together) that one search may find.
 STATES = 400
+#: Rules that are searched together.
+TOGETHER = 4
 #: Rules whose ways out are written one after another.
 PURSUITS = 8
+#: Tokens of one mask, of those without a plain way out, that are looked at; and distinct rows of states after them.
+LEFT = 4096
+ROWS = 256
 #: Texts that are written first where a way out is barred by what precedes it.
 SEPARATORS = (b"\n", b" ", b".", b"\x00")
 
@@ -160,7 +176,7 @@ class Ways:
         if found is not None:
             return found
         members = {*pending, *barring}
-        while True:
+        while len(members) <= TOGETHER:
             together = tuple(sorted(members))
             text = self._together(together, tuple([states[i] for i in together]))
             if text is False:
@@ -180,22 +196,34 @@ class Ways:
         return None
 
     def _pursue(self, states: States, text: bytes) -> tuple[bytes | None, list[int]]:
-        """Write a text, then the first pending rule's own way out, and so on; else which automaton bars that."""
-        current = list(states)
-        part = text
+        """Write a text, then the own way out of the first pending rule of which none is barred, and so on; else which
+        automaton bars that of the first.
+        """
+        current, barring = self._read(states, text)
         for _ in range(PURSUITS):
-            for i, automaton in enumerate(self._automata) if part else ():
-                current[i] = automaton.read(current[i], part)
-                if current[i] < 0:
-                    return None, [i]
-            pending = self._pending(current)
+            pending = self._pending(current) if current else []
             if not pending:
-                return text, []
-            own = self.own(pending[0], current[pending[0]])
-            if not isinstance(own, bytes):
-                return None, [pending[0]]
-            text, part = text + own, own
-        return None, []
+                break
+            following: States = ()
+            refused = barring
+            for i in pending:
+                own = self.own(i, current[i])
+                following, by = self._read(current, own) if isinstance(own, bytes) else ((), [i])
+                refused = refused or by
+                if following:
+                    text += own  # type: ignore[operator]
+                    break
+            current, barring = following, [] if following else refused
+        return (text, []) if current and not self._pending(current) else (None, barring)
+
+    def _read(self, states: States, text: bytes) -> tuple[States, list[int]]:
+        """The states after a text; if it is barred, none, and the first automaton that bars it."""
+        reached: list[int] = []
+        for i, (automaton, state) in enumerate(zip(self._automata, states, strict=True)):
+            reached.append(automaton.read(state, text))
+            if reached[-1] < 0:
+                return (), [i]
+        return tuple(reached), []
 
     @property
     def nbytes(self) -> int:

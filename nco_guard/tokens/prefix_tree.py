@@ -236,14 +236,18 @@ class PrefixTree:
 
     def __contains__(self, word: bytes) -> bool:
         """Whether the bytes, one or more, are a token. Not for quotients."""
+        return len(self.ids_of(word)) > 0
+
+    def ids_of(self, word: bytes) -> NDArray[np.int64]:
+        """Ids of the tokens that are these bytes, one or more. Not for quotients."""
         node = 0
         for byte in word:
             first = int(self.first_child[node])
             last = first + int(self.child_count[node])
             node = first + int(np.searchsorted(self.byte[first:last], byte))
             if node == last or self.byte[node] != byte:
-                return False
-        return node > 0 and bool(self.exact[node])
+                return np.zeros(0, np.int64)
+        return self.tokens_at(np.array([node]))[0]
 
     @cached_property
     def edges(self) -> NDArray[np.signedinteger[Any]]:

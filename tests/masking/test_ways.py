@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nco_guard.compiler import compile_policy
-from nco_guard.masking import bruteforce, ways
+from nco_guard.masking import bruteforce, hard, ways
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
@@ -90,13 +90,35 @@ def test_near_the_limit_only_what_can_be_closed_in_time_is_opened() -> None:
     write(bound, b"<think></think>", left=12)
 
 
+def bounds(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
+    """The same bounds in the definition and in the form that remembers."""
+    for name, value in values.items():
+        found = [module for module in (bruteforce, hard, ways) if hasattr(module, name)]
+        assert len(found) > 1, name
+        for module in found:
+            monkeypatch.setattr(module, name, value)
+
+
+TIGHT = [
+    {"STATES": 3},
+    {"STATES": 30},
+    {},
+    {"ROWS": 1},
+    {"ROWS": 2, "LEFT": 5},
+    {"LEFT": 0},
+    {"TOGETHER": 1, "STATES": 30},
+    {"PURSUITS": 1, "ROWS": 3, "STATES": 50},
+]
+
+
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("limit", [3, 30, ways.STATES])
+@pytest.mark.parametrize("limits", TIGHT, ids=str)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_bound_is_that_of_the_definition(seed: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bruteforce, "STATES", limit)
-    monkeypatch.setattr(ways, "STATES", limit)
-    rng = random.Random(100 * limit + seed)
+def test_the_bounds_are_those_of_the_definition(
+    seed: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds(monkeypatch, **limits)
+    rng = random.Random(100 * TIGHT.index(limits) + seed)
     for _ in range(12):
         bound = random_policies.bound(rng, small=rng.random() < 0.7)
         tables, vocabulary = bound.tables, bound.vocabulary
@@ -115,12 +137,15 @@ def test_the_bound_is_that_of_the_definition(seed: int, limit: int, monkeypatch:
 
 
 @pytest.mark.usefixtures("large")
-def test_masks_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "STATES", 20)
+@pytest.mark.parametrize("limits", [{"STATES": 20}, {"STATES": 20, "ROWS": 2, "LEFT": 9}], ids=str)
+def test_masks_do_not_depend_on_what_was_asked_before(
+    limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds(monkeypatch, **limits)
     rules = (THINK, FENCE, PAREN, LETTER, RegexRule(id="tags", regex=r"</\w+>[a-m]{2}"))
     texts = [b"(<think>", b"```(a", b"-----BEGIN LETTER-----", b"<think>```", b"((<think></think>"]
     rng = random.Random(0)
-    seen: dict[bytes, list[int]] = {}
+    seen: dict[tuple[bytes, int | None], tuple[list[int], int]] = {}
     for _ in range(3):
         bound = bound_to(*rules)
         rng.shuffle(texts)
@@ -130,14 +155,15 @@ def test_masks_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.Monkey
                 state = bound.tables.next(state, byte)
                 if state < 0:
                     break
-                mask = bound.tables.forbidden(state).tolist()
-                assert seen.setdefault(text[:length], mask) == mask
+                for left in rng.sample([None, 2, 6], 3):
+                    mask = bound.tables.forbidden(state, left).tolist(), bound.tables.undecided(state, left)
+                    assert seen.setdefault((text[:length], left), mask) == mask
     assert len(seen) > 20
 
 
 @pytest.mark.usefixtures("large")
 def test_what_is_not_decided_is_masked_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "STATES", 5)
+    bounds(monkeypatch, STATES=5)
     bound = bound_to(THINK)
     state = bound.tables.start
     for byte in b"<think":
@@ -145,3 +171,45 @@ def test_what_is_not_decided_is_masked_and_counted(monkeypatch: pytest.MonkeyPat
     assert ord(">") in bound.tables.forbidden(state)
     assert bound.tables.undecided(state)
     assert bound.stats["undecided_masks"] == 1
+
+
+@pytest.mark.usefixtures("large")
+def test_tokens_beyond_those_that_are_looked_at_are_masked_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mask() -> tuple[set[int], int]:
+        tables = bound_to(THINK, LETTER).tables
+        state = tables.start
+        for byte in b"<think>-----BEGIN LETTER----":
+            state = tables.next(state, byte)
+        return set(tables.forbidden(state).tolist()), tables.undecided(state)
+
+    free, undecided = mask()
+    assert undecided == 0
+    bounds(monkeypatch, LEFT=0)
+    some, undecided = mask()
+    assert free < some
+    assert undecided == len(some - free)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("limits", [{}, {"ROWS": 0}, {"LEFT": 0}], ids=str)
+def test_what_begins_the_way_out_is_allowed_whatever_is_looked_at(
+    limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds(monkeypatch, **limits)
+    bound = bound_to(THINK, LETTER)
+    tables = bound.tables
+    state = tables.start
+    for byte in b"<think>-----BEGIN LETTER-----":
+        state = tables.next(state, byte)
+    # As many tokens as the way out takes are left: nothing else can be written until all is closed.
+    written, left = b"", 20
+    while not tables.may_end(state):
+        while left and len(tables.forbidden(state, left - 1)) < bound.vocabulary.width:
+            left -= 1
+        allowed = sorted(set(range(bound.vocabulary.width)) - set(tables.forbidden(state, left).tolist()))
+        assert allowed, written
+        written += bound.vocabulary.tokens[allowed[-1]]
+        state, left = tables.next(state, allowed[-1]), max(left - 1, 0)
+    assert b"</think>" in written
