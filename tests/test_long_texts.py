@@ -9,6 +9,7 @@ import pytest
 from interegular import parse_pattern
 
 from nco_guard import Guard
+from nco_guard.analysis.tracking import tracker
 from nco_guard.automata import (
     CHECKSUMS,
     AlternatingMachine,
@@ -22,7 +23,7 @@ from nco_guard.compiler import compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule
 from nco_guard.redaction import StreamVerifier, redact
 from nco_guard.values import Cleaner
-from nco_guard.verify import verify
+from nco_guard.verify import exposure, verify
 
 GROWING = RegexRule(id="growing", regex=r"a.{18}b")
 IBAN = RegexRule(id="iban", regex=r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]){4,10}", checksum="mod97")
@@ -182,3 +183,21 @@ def test_a_stream_keeps_its_own_machine_where_the_rule_takes_another_one() -> No
         shown = stream.feed(text[:cut])
         compiled.rules[0].forget()
         assert shown + stream.feed(text[cut:]) + stream.finish() == redact(compiled, text).text
+
+
+def test_exposure_and_explanations_read_long_texts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [rule for rule in SMALL if isinstance(rule, RegexRule)]
+    text = written("a" * 30 + "c" * 30 + "x", 3_000) + "a" * 8
+
+    def found() -> list[object]:
+        compiled = compile_policy(policy_of(*rules))
+        # A lookbehind leads to a new state at each place, and the tracker keeps those of all places.
+        trackers = [tracker(rule, stop=False) for rule in compiled.rules if rule.id != "behind"]
+        under_way = [one.under_way(text, prompt) for one in trackers for prompt in (0, 2_500)]
+        completed = [one.completed(text + "b", len(text)) for one in trackers]
+        return [exposure(compiled, text), under_way, completed]
+
+    free = found()
+    monkeypatch.setitem(AlternatingMachine.__init__.__kwdefaults__, "state_limit", 100)
+    monkeypatch.setitem(FoldedMachine.__init__.__kwdefaults__, "state_limit", 100)
+    assert found() == free

@@ -81,6 +81,12 @@ class _MachineTracker:
         for at, cls in enumerate(classes):
             if prompt and at == prompt:
                 live, state = self._past_prompt(live), machine.past_prompt(state)
+            if machine.crowded:
+                kept = list(live.items())
+                machine, found = machine.carried((state, *states, *(each for each, _ in kept)))
+                state, states = found[0], found[1 : 1 + at]
+                live = {each: start for each, (_, start) in zip(found[1 + at :], kept, strict=True)}
+                self._machine = machine
             states.append(state)
             live.setdefault(machine.planted(state), at)
             going_on: dict[int, int] = {}

@@ -146,10 +146,13 @@ def longest_beginning(
         return None if stretch is None else _original(origin, len(text), *stretch)
     classes = machine.classes.of_text(text)
     best: tuple[int, int] | None = None
-    state = machine.start
+    machine, _ = machine.carried(())
+    state = machine.bare_start
     for start, cls in enumerate(classes):
         alive, end = machine.planted(state), start
         while end < len(classes):
+            if machine.crowded:
+                machine, (state, alive) = machine.carried((state, alive))
             reached = machine.step(alive, classes[end], seed=False)
             alive = ~reached if reached < 0 else reached
             if reached >= 0 and machine.is_bare(alive):
@@ -159,6 +162,6 @@ def longest_beginning(
                 break  # a match is complete, and none goes on
         if end > start and (best is None or end - start > best[1] - best[0]):
             best = (start, end)
-        reached = machine.step(state, cls)
+        reached = machine.step(state, cls, seed=False)
         state = ~reached if reached < 0 else reached
     return best
