@@ -36,7 +36,7 @@ from nco_guard.automata import (
     folds_evenly,
     syntax,
 )
-from nco_guard.automata.charsets import union
+from nco_guard.automata.charsets import CharClasses, union
 from nco_guard.automata.folding import spellings
 from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped
 from nco_guard.automata.inclusion import begins_with, escaping_text
@@ -485,9 +485,12 @@ def _kept_automaton(
         return ClassAutomaton(make(), absorbing=absorbing, rule_id=rule_id)
     kept = store.load("bytes", key)
     classes = None if kept is None else kept["classes"]
-    automaton = ClassAutomaton(make, absorbing=absorbing, rule_id=rule_id, byte_classes=classes)
-    if classes is None:
-        store.save("bytes", key, {"classes": automaton.byte_classes})
+    kinds = None if kept is None else CharClasses.of_ranges(kept["starts"], kept["kinds"])
+    automaton = ClassAutomaton(make, absorbing=absorbing, rule_id=rule_id, byte_classes=classes, kinds=kinds)
+    if kept is None:
+        found = automaton.kinds
+        arrays = {"starts": found.starts, "kinds": found.range_classes}
+        store.save("bytes", key, {"classes": automaton.byte_classes, **arrays})
     return automaton
 
 

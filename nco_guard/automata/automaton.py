@@ -305,8 +305,8 @@ class ClassAutomaton(TableAutomaton):
     With `absorbing` (hard rules), reaching a doomed state counts as a match: what cannot be avoided any more is
     forbidden while it still can. `rule_id` names the rule in errors.
 
-    `machine` may also be a function that makes it. With `byte_classes` known, that is called when the first transition
-    is needed that was not recalled (`recall`).
+    `machine` may also be a function that makes it. With `byte_classes` and `kinds` known, that is called when the first
+    transition is needed that was not recalled (`recall`).
     """
 
     def __init__(
@@ -316,12 +316,14 @@ class ClassAutomaton(TableAutomaton):
         absorbing: bool,
         rule_id: str | None = None,
         byte_classes: NDArray[np.uint8] | None = None,
+        kinds: CharClasses | None = None,
     ) -> None:
         super().__init__(rule_id)
         self.absorbing = absorbing
         self._made = None if callable(machine) else machine
         self._make = machine if callable(machine) else None
         self._byte_classes = byte_classes
+        self._kinds = kinds
         self._alike: dict[tuple[int, int], NDArray[np.intp]] = {}
         self._targets: dict[int, tuple[list[int], NDArray[np.intp]]] = {}
         self._within: dict[int, tuple[int, ...]] = {}
@@ -472,9 +474,11 @@ class ClassAutomaton(TableAutomaton):
         return known
 
     @property
-    def kinds(self) -> CharClasses | None:
+    def kinds(self) -> CharClasses:
         """See `Automaton.kinds`."""
-        return self.machine.classes
+        if self._kinds is None:
+            self._kinds = self.machine.classes
+        return self._kinds
 
     def found(self) -> Arrays | None:
         """Transitions by byte class, states, witnesses and endings; None for more than 20,000 states."""
@@ -494,6 +498,7 @@ class ClassAutomaton(TableAutomaton):
             "endings": endings,
             "distances": self._known_distances()[: self._count],
             "past_prompts": np.array(list(self._past_prompts.items()), np.int32).reshape(-1, 2),
+            "forgotten": np.array(list(self._forgotten.items()), np.int32).reshape(-1, 2),
         }
 
     def recall(self, arrays: Arrays) -> bool:
@@ -516,6 +521,7 @@ class ClassAutomaton(TableAutomaton):
         self._futures = [tuple(n for n in row if n != _UNKNOWN) for row in rows]
         self._future_ids = {futures: i for i, futures in enumerate(self._futures)}
         self._past_prompts = dict(arrays["past_prompts"].tolist())
+        self._forgotten = {byte: bool(known) for byte, known in arrays["forgotten"].tolist()}
         self._finds = int(np.count_nonzero(table != _UNKNOWN))
         return True
 

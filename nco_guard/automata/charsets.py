@@ -249,6 +249,14 @@ class CharClasses:
         classes.count = len(sets) + 1
         return classes
 
+    @classmethod
+    def of_ranges(cls, starts: NDArray[np.int64], range_classes: NDArray[np.int64]) -> CharClasses:
+        """The classes that had these `starts` and `range_classes`; `mask` knows nothing of their sets."""
+        classes = cls(())
+        classes.starts, classes.range_classes = starts, range_classes
+        classes.count = int(range_classes.max()) + 1
+        return classes
+
     def sets(self) -> list[CharSet]:
         """Each class as a set of characters."""
         ends = np.append(self.starts[1:], MAX_CODE_POINT + 1) - 1
