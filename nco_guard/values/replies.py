@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from nco_guard.automata.folding import settle_escapes
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
 from nco_guard.redaction import SafeEnds
 from nco_guard.values.finding import Finder
@@ -213,16 +214,25 @@ class ReplyReader:
         """What may be shown of the text outside of calls and was not."""
         if len(self._outside) == self._shown:
             return
-        end = len(self._outside)
-        if not self._finder.verifier.verify(self._outside, context=self._context).ok:
-            end = len(self._showable(self._outside, self._context))
-        if self._escapes and "\\" in self._outside:
-            end = self._showable_as_read(end, final)
+        end = self._showable_place(final)
         if end > self._shown:
             self._shown, shown = end, self._outside[self._shown : end]
             yield Text(shown)
         if final:
             self._outside = self._outside[: self._shown]
+
+    def _showable_place(self, final: bool) -> int:
+        """Up to where the text outside of calls may be shown."""
+        end = len(self._outside)
+        while True:
+            text = self._outside[:end]
+            if not self._finder.verifier.verify(text, context=self._context).ok:
+                text = self._showable(text, self._context)
+            if self._escapes and "\\" in text:
+                text = text[: self._showable_as_read(text, final)]
+            if len(text) == end:
+                return end
+            end = len(text)  # it may not end there as it is written
 
     def _showable(self, text: str, context: str = "", where: str = _WHERE) -> str:
         """A text up to where it may end. Errors: `ViolationError` for a match that is complete before that."""
@@ -231,9 +241,14 @@ class ReplyReader:
         except RedactionError as error:
             raise ViolationError(error.rule_ids, where) from None
 
-    def _showable_as_read(self, end: int, final: bool) -> int:
-        """The place before `end` up to which the text may be shown to somebody who reads its escapes."""
-        for reading in [*readings(self._outside[:end])][1:]:
+    def _showable_as_read(self, text: str, final: bool) -> int:
+        """Up to where a text may be shown to somebody who reads its escapes. What has begun like one is no border."""
+        end = len(text)
+        if not final:
+            for reading in readings(text):
+                if rest := settle_escapes(reading.text)[1]:
+                    end = min(end, reading.original(len(reading.text) - len(rest), len(reading.text))[0])
+        for reading in [*readings(text[:end])][1:]:
             if not (rules := self._finder.rules([reading.text])):
                 continue
             if final:

@@ -120,6 +120,16 @@ def test_escapes_that_read_as_nothing_forbidden_are_shown(reply: str, places: li
     assert read(cut(reply, places), escapes=True)[0] == reply
 
 
+@pytest.mark.parametrize(
+    "reply", [r'"\u0430\u0441\u0441\u0430"', r"\u0061ss\u0065t", r"\\u0061ss\\u0065t", r"\ud83d\ude00 x"]
+)
+@given(places=st.lists(st.integers(0, 200), max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_an_escape_that_has_only_begun_is_no_border_of_a_word(reply: str, places: list[int]) -> None:
+    assert read(cut(reply, places), escapes=True)[0] == reply
+    assert read(list(reply), escapes=True)[0] == reply
+
+
 def test_rules_that_read_the_prompt() -> None:
     assert read(["ent"], context="promp")[0] == "ent"
     with pytest.raises(ViolationError):
