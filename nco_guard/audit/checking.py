@@ -98,6 +98,7 @@ class Check:
     log_begins: bool = True
     # A cut line that the next record may vouch for: its number, its hash, and whether it has a line break.
     torn: tuple[int, str, bool] | None = None
+    cut_off: str | None = None  # a last line that was accepted though it is cut
     put_away: Anchor | None = None
     # What stands at the log's beginning, and would be in order if what came before was put away.
     begun: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -161,7 +162,7 @@ class Check:
             self.lines += 1
             self._line(raw)
         if may_be_cut and self.torn is not None and not self.torn[2]:
-            self.torn = None
+            self.cut_off, self.torn = f"{file}:{self.torn[0]}", None
         self._give_up_torn("the last line is cut")
 
     def _line(self, raw: bytes) -> None:
@@ -363,6 +364,8 @@ class Check:
                 f"what the {self.absent:,} lines say that were put away, up to the anchor of {self.put_away.time}: "
                 "they were not read"
             )
+        if self.cut_off is not None:
+            yield f"what {self.cut_off} was to say, and who wrote it: the last line is cut"
         opened = [summary for summary in self.chains.values() if not summary.closed]
         since = f" since the anchor of {self.anchors[-1].time}" if self.anchors else ""
         if opened and allow_open:

@@ -316,7 +316,9 @@ def test_a_torn_line_is_vouched_for_by_the_next_writer_and_cannot_be_edited(tmp_
     path = tmp_path / "log.jsonl"
     write(path, 5, close=False)
     path.write_bytes(path.read_bytes()[:-20])
-    assert verify_log(path, allow_open=True).ok
+    report = verify_log(path, allow_open=True)
+    assert report.ok
+    assert f"what {path}:6 was to say" in report.limits[0]
     assert "torn" in what(verify_log(path))
     write(path, 5)
     assert verify_log(path, allow_open=True).ok
@@ -324,6 +326,16 @@ def test_a_torn_line_is_vouched_for_by_the_next_writer_and_cannot_be_edited(tmp_
     lines[5] = lines[5].replace(b"email", b"eMail")
     path.write_bytes(b"".join(lines))
     assert "torn" in what(verify_log(path, allow_open=True))
+
+
+def test_bytes_behind_a_closed_and_signed_log_stand_in_the_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    write(path, 5, signer=HmacSigner(KEY))
+    with path.open("ab") as stream:
+        stream.write(b'{"kind":"verification","forged')
+    assert what(verify_log(path, verifier=HmacSigner(KEY))) == {"torn"}
+    report = verify_log(path, verifier=HmacSigner(KEY), allow_open=True)
+    assert any("the last line is cut" in limit for limit in report.limits)
 
 
 def test_a_line_that_lacks_only_its_break_is_whole(tmp_path: Path) -> None:
