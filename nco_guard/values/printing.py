@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from nco_guard.values.roles import Role
-from nco_guard.values.shapes import Branch, Leaf
-from nco_guard.values.trees import Node, Tree
+from nco_guard.values.shapes import OWN, Bare, Branch, Leaf
+from nco_guard.values.trees import Node, Tree, shown_below
 
 __all__ = ["FORMS", "printed_forms", "segments", "wholes"]
 
@@ -29,9 +29,9 @@ def wholes(nodes: list[Node]) -> Iterator[Node]:
     inside: set[int] = set()
     for node in reversed(nodes):
         if id(node) in inside:
-            inside.update(id(child) for child in node.below)
+            inside.update(id(child) for child in shown_below(node))
         elif node.plain and isinstance(node.shape, Branch):
-            inside.update(id(child) for child in node.below)
+            inside.update(id(child) for child in shown_below(node))
             if _has_several(node):
                 yield node
 
@@ -78,9 +78,11 @@ def segments(node: Node, form: Form) -> list[Segment]:
 
 def _branch(node: Node, shape: Branch, form: Form) -> list[tuple[str | None, Node | None]]:
     style = shape.style
+    if style == OWN:
+        return [(None, child) for child in shown_below(node)]
     as_json = form == "json"
     brackets = ("{}" if style in ("dict", "fields") else "[]") if as_json else _BRACKETS[style]
-    named = "" if as_json or style != "fields" else type(node.value).__name__
+    named = "" if as_json or style != "fields" else type(_value_of(node)).__name__
     pieces: list[tuple[str | None, Node | None]] = [(named + brackets[0], None)]
     first = True
     for child in node.below:
@@ -107,13 +109,17 @@ def _leaf(node: Node, form: Form) -> list[Segment]:
     text = shape.texts[0] if shape.texts else ""
     if form == "python":
         quoted = _repr(text) if shape.is_text else text
-    elif shape.is_text or node.is_key or not isinstance(node.value, (int, float)):
+    elif shape.is_text or node.is_key or not isinstance(_value_of(node), (int, float)):
         quoted = json.dumps(text, ensure_ascii=False)
     else:
         quoted = text.lower() if isinstance(node.value, bool) else text
     if quoted[:1] in "\"'" and len(quoted) > 1:
         return [(quoted[0], None), (quoted[1:-1], node), (quoted[-1], None)]
     return [(quoted, node)]
+
+
+def _value_of(node: Node) -> Any:
+    return node.value.value if isinstance(node.value, Bare) else node.value
 
 
 _repr: Callable[[str], str] = str.__repr__

@@ -15,6 +15,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,7 +25,10 @@ from nco_guard.values.blocks import role_of_key
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.scalars import decoded, prints
 
-__all__ = ["Branch", "Leaf", "Opaque", "Part", "Shape", "copied", "shape_of"]
+__all__ = ["OWN", "Bare", "Branch", "Leaf", "Opaque", "Part", "Shape", "copied", "shape_of"]
+
+OWN = "own"
+"""The style of a value of a class derived from a built-in one: its content comes first, then its attributes."""
 
 _CODE = (
     type,
@@ -36,6 +40,12 @@ _CODE = (
 )
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _EXTRA = "__pydantic_extra__"
+_BUILT_IN = (
+    str, bytes, bytearray, int, float, list, tuple, dict, set, frozenset, collections.deque, collections.UserDict,
+    collections.UserList,
+)  # fmt: skip
+# How the values of these modules print is known, and is what their parts do.
+_KNOWN_PRINTERS = ("builtins", "collections", "enum")
 # They hold nothing that anybody could read.
 _EMPTY = (type(None), type(...), type(NotImplemented), _thread.LockType, _thread.RLock)
 
@@ -48,6 +58,13 @@ class Part:
     value: Any
     role: Role = Role.VALUE
     is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bare:
+    """A value without the attributes of its own and without what its class makes of it: the content alone."""
+
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +118,67 @@ def _shape_of(value: Any, role: Role) -> Shape:
         return None
     if kind is str:
         return Leaf((value,), None, True)
+    if kind is Bare:
+        return _bare(value.value, role)
     registered = fields_of(kind)
     if registered is not None:
         return _object(value, registered)
+    if kind not in _BUILT_IN and isinstance(value, _BUILT_IN) and not isinstance(value, Enum):
+        attributes, shown = _apart_from_content(value), _own_words(value)
+        if attributes or shown:
+            return _derived(value, role, attributes, shown)
+    return _bare(value, role)
+
+
+def _bare(value: Any, role: Role) -> Shape:
     if (shown := prints(value)) is not None:
         return Leaf(shown, _same_text if isinstance(value, str) else None)
     for handles, make in _SHAPES:
         if isinstance(value, handles):
             return make(value, role)
     return array_shape(value) or _other(value)
+
+
+# -- classes derived from built-in ones ------------------------------------------------------------------------
+
+
+def _derived(value: Any, role: Role, attributes: dict[str, Any], shown: tuple[str, ...]) -> Branch:
+    """The content, the attributes beside it, and what the value's own class prints."""
+    content = Bare(value)
+    parts = [Part("content", content, role), *([Part("attributes", attributes)] if attributes else [])]
+
+    def rebuild(new: list[Any]) -> Any:
+        made = copy.copy(value) if new[0] is content else new[0]
+        if type(made) is not type(value) or not attributes:
+            return made
+        for name in attributes.keys() - new[1].keys():
+            if hasattr(made, name):
+                object.__delattr__(made, name)
+        for name, part in new[1].items():
+            object.__setattr__(made, name, part)
+        return made
+
+    return Branch(parts, rebuild, style=OWN, extra=shown)
+
+
+def _apart_from_content(value: Any) -> dict[str, Any]:
+    held = _held_attributes(value)
+    if isinstance(value, (collections.UserDict, collections.UserList)):
+        held.pop("data", None)
+    return held
+
+
+def _own_words(value: Any) -> tuple[str, ...]:
+    """What a value prints as, where its class does not leave that to the built-in one."""
+    return _printed(value, [name for name in _SHOWS if _prints_itself(type(value), name)])
+
+
+def _prints_itself(kind: type, name: str) -> bool:
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            module = getattr(base.__dict__[name], "__module__", None) or base.__module__
+            return module not in _KNOWN_PRINTERS
+    return False
 
 
 def _same_text(text: str) -> str:
@@ -136,6 +205,12 @@ def _bytes(value: bytes | bytearray | memoryview, role: Role) -> Shape:
 
     text = decoded(bytes(value))
     return None if text is None else Leaf((text,), put, True)
+
+
+def _array(value: array.array[Any], role: Role) -> Shape:
+    if value.typecode not in ("u", "w"):
+        return _items(value, role)
+    return Leaf((value.tounicode(),), lambda text: array.array(value.typecode, text), True)
 
 
 def _string_file(value: io.StringIO, role: Role) -> Shape:
@@ -262,17 +337,27 @@ def _attributes(value: Any) -> dict[str, Any]:
         fields = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
         # Of fields that a model did not declare, the names came with the data.
         extra = {_EXTRA: value.__pydantic_extra__} if value.__pydantic_extra__ else {}
-        return {**fields, **extra, **_private(value)}
+        return {**fields, **extra, **_cached(value), **_private(value)}
     if dataclasses.is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
-        return {**named, **{k: v for k, v in getattr(value, "__dict__", {}).items() if k not in named}}
-    slots = [
-        name
-        for base in type(value).__mro__
-        for name in _slots_of(base)
-        if name not in ("__dict__", "__weakref__") and hasattr(value, name)
-    ]
+        return {**named, **{k: v for k, v in _held_attributes(value).items() if k not in named}}
+    return _held_attributes(value)
+
+
+def _held_attributes(value: Any) -> dict[str, Any]:
+    """What an object holds in slots and in its dictionary."""
+    slots = [name for base in type(value).__mro__ for name in _slots_of(base) if hasattr(value, name)]
     return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+
+
+def _cached(value: BaseModel) -> dict[str, Any]:
+    """What a model keeps beside its fields, such as a cached property that was asked for."""
+    fields = type(value).model_fields
+    return {
+        name: part
+        for name, part in value.__dict__.items()
+        if name not in fields and not _cannot_be_read(part)
+    }
 
 
 def _private(value: BaseModel) -> dict[str, Any]:
@@ -285,17 +370,25 @@ def _cannot_be_read(value: Any) -> bool:
     return isinstance(value, (Iterator, io.IOBase)) or hasattr(value, "__await__")
 
 
-def _slots_of(base: type) -> Sequence[str]:
+def _slots_of(base: type) -> list[str]:
+    """The names of a class's slots as they are on the object: those that are private to it carry its name."""
     slots = base.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+    prefix = f"_{base.__name__.lstrip('_')}"
+    return [
+        prefix + name if name.startswith("__") and not name.endswith("__") and prefix != "_" else name
+        for name in ((slots,) if isinstance(slots, str) else slots)
+        if name not in ("__dict__", "__weakref__")
+    ]
 
 
 def copied(value: Any, changed: Mapping[str, Any]) -> Any:
     """A copy with other fields, not validated: a field may have to hold a text where it held a number."""
     if isinstance(value, BaseModel):
         private = value.__pydantic_private__ or {}
-        apart = (*private, _EXTRA)
+        beside = {name: changed[name] for name in _cached(value) if name in changed}
+        apart = (*private, _EXTRA, *beside)
         model = value.model_copy(update={name: part for name, part in changed.items() if name not in apart})
+        model.__dict__.update(beside)
         if _EXTRA in changed:
             object.__setattr__(model, _EXTRA, changed[_EXTRA])
         if model.__pydantic_private__ is not None:
@@ -325,13 +418,23 @@ def _tells_more(kind: type) -> bool:
 
 def _shown(value: Any) -> tuple[str, ...]:
     """What an object prints as, where that is its own class's doing."""
+    kind = type(value)
+    said = _defines(kind, "__repr__")
+    return _printed(
+        value, [name for name in _SHOWS if (said and name != "__format__") or _defines(kind, name)]
+    )
+
+
+_SHOWS: dict[str, Callable[[Any], str]] = {"__str__": str, "__repr__": repr, "__format__": format}
+
+
+def _printed(value: Any, ways: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
-    for name, show in (("__str__", str), ("__repr__", repr)):
-        if _defines(type(value), name) or _defines(type(value), "__repr__"):
-            try:
-                found.append(_without_addresses(show(value)))
-            except Exception:
-                continue
+    for way in ways:
+        try:
+            found.append(_without_addresses(_SHOWS[way](value)))
+        except Exception:
+            continue
     return tuple(dict.fromkeys(found))
 
 
@@ -346,7 +449,7 @@ def _other(value: Any) -> Shape:
         return None
     if _cannot_be_read(value):
         return Opaque(kind.__name__)
-    speaks = _defines(kind, "__str__") or _defines(kind, "__repr__")
+    speaks = any(_defines(kind, name) for name in _SHOWS)
     if speaks or hasattr(value, "__dict__") or any(_slots_of(base) for base in kind.__mro__):
         return _record(value, Role.VALUE)
     return Opaque(kind.__name__)
@@ -358,7 +461,8 @@ _SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (BaseModel, _record),
     (collections.ChainMap, _chain),
     ((Mapping, collections.UserDict), _mapping),
-    ((list, tuple, set, frozenset, collections.deque, array.array), _items),
+    (array.array, _array),
+    ((list, tuple, set, frozenset, collections.deque), _items),
     ((collections.UserList,), _items),
     ((collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView), _view),
     (io.StringIO, _string_file),

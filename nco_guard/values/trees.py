@@ -11,9 +11,9 @@ from typing import Any
 from nco_guard.values.blocks import JOINED, is_block, is_piecemeal, kind_of_block
 from nco_guard.values.jsontext import json_parts
 from nco_guard.values.roles import Role
-from nco_guard.values.shapes import Branch, Leaf, Opaque, Part, Shape, shape_of
+from nco_guard.values.shapes import OWN, Branch, Leaf, Opaque, Part, Shape, shape_of
 
-__all__ = ["Group", "Node", "Tree", "piecemeal", "text_in"]
+__all__ = ["Group", "Node", "Tree", "piecemeal", "shown_below", "text_in"]
 
 
 class Node:
@@ -137,10 +137,16 @@ def text_in(node: Node) -> str:
     return shape.texts[0] if isinstance(shape, Leaf) else ""
 
 
+def shown_below(node: Node) -> list[Node]:
+    """The parts that are printed where a node is: of a value with attributes beside its content, that alone."""
+    own = isinstance(node.shape, Branch) and node.shape.style == OWN
+    return node.below[:1] if own else node.below
+
+
 def _is_plain(node: Node) -> bool:
     shape = node.shape
     if isinstance(shape, Branch):
-        return shape.plain and all(child.plain for child in node.below)
+        return shape.plain and all(child.plain for child in shown_below(node))
     return not isinstance(shape, Opaque)
 
 

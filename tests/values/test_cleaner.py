@@ -5,13 +5,17 @@ from __future__ import annotations
 import array
 import base64
 import collections
+import copy
 import dataclasses
 import datetime
 import fractions
+import functools
+import http.cookies
 import io
 import ipaddress
 import json
 import pathlib
+import pickle
 import random
 import types
 import uuid
@@ -488,6 +492,170 @@ def test_what_objects_print_beside_their_attributes() -> None:
     for _ in range(3_000):
         linked = Data("fine", linked)
     assert cleaner().value(linked) is linked
+
+
+class Text(str):
+    pass
+
+
+class Data8(bytes):
+    pass
+
+
+class Items(list):  # type: ignore[type-arg]
+    pass
+
+
+class Entries(dict):  # type: ignore[type-arg]
+    pass
+
+
+class Members(set):  # type: ignore[type-arg]
+    pass
+
+
+class Tagged(Named):  # type: ignore[misc]
+    pass
+
+
+@pytest.mark.parametrize("bare", [
+    Text("fine"), Data8(b"fine"), Items([1, "x"]), Entries(a=1), Members({1}), Tagged(1, 2),
+], ids=lambda value: type(value).__name__)  # fmt: skip
+def test_attributes_beside_what_a_built_in_class_holds(bare: Any) -> None:
+    value, clean = copy.copy(bare), copy.copy(bare)
+    value.note, value.itself, clean.note = ["a canary"], value, ["fine"]
+    assert cleaner().value(clean) is clean
+    assert cleaner().value({"k": clean})["k"] is clean
+    with pytest.raises(ViolationError):
+        cleaner(action="raise").value(value)
+    found = cleaner().value([value])[0]
+    assert (found, type(found), found.note) == (bare, type(bare), [f"a {OUT}"])
+    assert value.note == ["a canary"]
+
+
+def test_content_of_what_has_attributes_is_read_as_before() -> None:
+    text, items = Text("19 1234"), Items([{"type": "text", "text": "can"}, {"type": "text", "text": "ary"}])
+    text.note = items.note = "fine"
+    assert cleaner().rules({"ssn": text}) == ("ssn",)
+    assert cleaner().rules(items) == ("word",)
+    assert not cleaner().rules(cleaner().value([items, {"ssn": text}]))
+    named = Entries(a="canary")
+    setattr(named, "the canary", 1)
+    found = cleaner().value(named)
+    assert (found, vars(found)) == ({"a": OUT}, {f"the {OUT}": 1})
+
+
+def saying(base: type, *ways: str) -> type:
+    """A class derived from a built-in one that prints what it was told."""
+    kind = type("Saying", (base,), {"told": "fine"})
+    for way in ways:
+        setattr(kind, way, lambda self, *spec: type(self).told)
+    return kind
+
+
+@pytest.mark.parametrize("way", ["__str__", "__repr__", "__format__"])
+@pytest.mark.parametrize(
+    "base", [str, bytes, int, float, list, tuple, dict, set, object], ids=lambda b: b.__name__
+)
+def test_what_classes_print_in_their_own_way(base: type, way: str) -> None:
+    kind = saying(base, way)
+    value = kind()
+    assert cleaner().value(value) is value
+    kind.told = "a canary"  # type: ignore[attr-defined]
+    assert cleaner().value({"k": [value]}) == {"k": [OUT]}
+    with pytest.raises(ViolationError):
+        cleaner(action="raise").value(value)
+
+
+def test_cookies() -> None:
+    clean, cookies = http.cookies.SimpleCookie({"a": "fine"}), http.cookies.SimpleCookie({"a": "canary"})
+    assert cleaner().value(clean) is clean
+    found = cleaner().value(cookies)
+    assert "canary" not in str(found) + repr(found) + repr(
+        vars(found["a"]) if isinstance(found, dict) else ""
+    )
+
+
+def test_slots_that_are_private_to_a_class() -> None:
+    class _Safe:
+        __slots__ = ("__held",)
+
+        def __init__(self, held: str) -> None:
+            self.__held = held
+
+    class Derived(_Safe):
+        __slots__ = ()
+
+    for kind in (_Safe, Derived):
+        clean = kind("fine")
+        assert cleaner().value(clean) is clean
+        assert cleaner().value(kind("canary"))._Safe__held == OUT
+
+
+@pytest.mark.parametrize("extra", ["allow", "ignore"])
+def test_what_models_keep_beside_their_fields(extra: Any) -> None:
+    class Parted(BaseModel):
+        model_config = ConfigDict(extra=extra)
+        parts: list[str]
+
+        @functools.cached_property
+        def whole(self) -> str:
+            return "".join(self.parts)
+
+    clean, value = Parted(parts=["fi", "ne"]), Parted(parts=["can", "ary"])
+    assert (clean.whole, value.whole) == ("fine", "canary")
+    assert cleaner().value(clean) is clean
+    found = cleaner().value(value)
+    assert (found.whole, found.parts, found.model_extra or {}) == (OUT, ["can", "ary"], {})
+
+
+def test_arrays_of_letters() -> None:
+    clean = array.array("u", "fine")
+    assert cleaner().value(clean) is clean
+    assert cleaner().value(array.array("u", "a canary")) == array.array("u", f"a {OUT}")
+
+
+def test_what_arrays_hold_beside_their_elements() -> None:
+    fields: list[Any] = [[("canary", "i4")], [(("canary", "t"), "i4")], [("a", [("canary", "i4")], 2)]]
+    for dtype in fields:
+        found = cleaner().value(np.zeros(2, dtype))
+        assert "canary" not in repr(found)
+        assert found.shape == (2,)
+        assert cleaner().value(np.zeros(2, dtype)[0]) == OUT
+    for clean in (np.ma.array(["x", "y"], mask=[0, 1]), np.ma.zeros(2, [("a", "i4")])):
+        assert cleaner().value(clean) is clean
+    hidden = cleaner().value(np.ma.array(["x", "canary"], mask=[0, 1]))
+    assert hidden.data.tolist() == ["x", OUT]
+    assert hidden.mask.tolist() == [False, True]
+    filled = np.ma.array(["x", "y"], mask=[0, 1], dtype="U9", fill_value="canary")
+    assert "canary" not in repr(cleaner().value(filled))
+
+
+def test_categories_that_no_row_has() -> None:
+    pandas = pytest.importorskip("pandas")
+
+    def made(category: str) -> list[Any]:
+        values = pandas.Categorical(["a", "a"], categories=["a", category])
+        levels = pandas.MultiIndex.from_tuples([(1, category), (2, "b"), (3, "b")])[1:]
+        return [
+            pandas.Series(values),
+            pandas.DataFrame({"m": values, "n": [1, 2]}),
+            pandas.CategoricalIndex(values),
+            pandas.Series([1, 2], index=values),
+            pandas.DataFrame({"n": [1, 2]}, index=values),
+            pandas.DataFrame([[1, 2]], columns=pandas.CategoricalIndex(values)),
+            levels,
+            pandas.Series([1, 2], index=levels),
+        ]
+
+    for clean in made("fine"):
+        assert cleaner().value(clean) is clean
+    for value, clean in zip(made("canary"), made("fine"), strict=True):
+        found = cleaner().value(value)
+        assert b"canary" in pickle.dumps(value)
+        assert b"canary" not in pickle.dumps(found)
+        assert type(found) in (type(clean), pandas.Index, pandas.MultiIndex)
+        assert [*found] == [*clean]
 
 
 def test_addresses_in_memory_are_nobodys_number() -> None:
