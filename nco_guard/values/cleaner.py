@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -153,11 +153,20 @@ class Cleaner:
             raise ViolationError(self._ids(report), self.where)
         return text
 
-    def error(self, error: Exception, kind: Callable[[str], Exception]) -> Exception:
-        """An error as it may be shown, with its causes, notes, arguments, attributes and members.
+    @overload
+    def error(self, error: Exception, kind: Callable[[str], Exception]) -> Exception: ...
+
+    @overload
+    def error(self, error: BaseException, kind: Callable[[str], Exception]) -> BaseException: ...
+
+    def error(self, error: BaseException, kind: Callable[[str], Exception]) -> BaseException:
+        """An error as it may be shown, with its causes, notes, arguments, attributes and members, and errors in these.
 
         One that holds a match becomes `kind(text)`, or a `ViolationError` under "raise"; one whose causes do is parted
-        from them. Raise it outside of the `except` block, or it carries the old one as its context.
+        from them. What cancels or ends (`CancelledError`, `KeyboardInterrupt`, `GeneratorExit`, `SystemExit`) keeps its
+        class under every action, with clean arguments; other exceptions that are no `Exception` become a
+        `BaseException`, groups of them a group of clean members. An `AttributeError` is parted from the object that
+        it was about. Raise it outside of the `except` block, or it carries the old one as its context.
         """
         if self.action == "report":
             return error

@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import asyncio
+from collections.abc import Callable, Iterable
 
 from nco_guard.errors import RedactionError, ViolationError
 from nco_guard.values.finding import Finder
+from nco_guard.values.raised import attributes_of, prints_of
+from nco_guard.values.readings import readings
 from nco_guard.values.texts import texts_of_tree
 from nco_guard.values.trees import Tree
 
 __all__ = ["clean_error", "texts_of_error"]
 
+Clean = Callable[[str, tuple[str, ...]], str]
+# What they mean to a program is their class: who cancels or ends something waits for it.
+_SIGNALS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit, SystemExit)
+
 
 def texts_of_error(error: BaseException) -> tuple[list[str], list[str]]:
     """What an error shows: (by itself, by what led to it).
 
-    By itself: its text, its `repr`, its notes, its arguments and attributes, and of a group the same of all its
-    members. What led to it, causes and contexts, tracebacks show as well, and some tracers whatever
-    `raise ... from None` says.
+    By itself: its text, its `repr`, its class's name, its notes, its arguments and attributes, with the errors among
+    these and all that led to them, and of a group the same of all its members. What led to it, causes and contexts,
+    tracebacks show as well, and some tracers whatever `raise ... from None` says.
     """
-    causes = [text for cause in _chain(error) for text in _own_texts(cause)]
-    return [*_own_texts(error)], causes
+    own, causes = _trees(error)
+    shown = (reading.text for text in prints_of(error) for reading in readings(text))
+    return [*shown, *texts_of_tree(own)], [*texts_of_tree(causes)]
+
+
+def _trees(error: BaseException) -> tuple[Tree, Tree]:
+    held = list(attributes_of(error).items())
+    return Tree([_text(error), error.args, held]), Tree([error.__cause__, error.__context__])
 
 
 def clean_error(
-    error: Exception,
-    finder: Finder,
-    clean: Callable[[str, tuple[str, ...]], str],
-    kind: Callable[[str], Exception],
-) -> Exception:
+    error: BaseException, finder: Finder, clean: Clean, kind: Callable[[str], Exception]
+) -> BaseException:
     """An error without a match, the same one where that is possible.
 
     One that itself holds a match is replaced: by `kind` of its text after `clean`, which is told the rules, or by what
     that raised instead (`ViolationError`, `RedactionError`). Where only what led to it does, it is parted from that.
+    What is no `Exception` stays none, see `_clean_signal`.
     """
     own, causes = texts_of_error(error)
     if rules := finder.rules(own):
+        if not isinstance(error, Exception):
+            return _clean_signal(error, finder, clean, kind, rules)
         try:
             return kind(clean(_text(error), rules))
         except (ViolationError, RedactionError) as refused:
@@ -44,7 +56,47 @@ def clean_error(
             return refused
     if finder.rules(causes):
         error.__cause__ = error.__context__ = None
+    _forget_objects(error)
     return error
+
+
+def _clean_signal(
+    error: BaseException,
+    finder: Finder,
+    clean: Clean,
+    kind: Callable[[str], Exception],
+    rules: tuple[str, ...],
+) -> BaseException:
+    """What ends a program or cancels a task does so still, with a clean text; groups keep their clean members."""
+    if isinstance(error, BaseExceptionGroup):
+        members = [clean_error(member, finder, clean, kind) for member in error.exceptions]
+        return BaseExceptionGroup(
+            _refused_as("", clean, error.message, finder.rules([error.message])), members
+        )
+    new = next((signal for signal in _SIGNALS if isinstance(error, signal)), BaseException)
+    args = error.args
+    if finder.rules(texts_of_tree(Tree(args))):
+        text = _refused_as("", clean, _text(error), rules)
+        # A program that ends with an empty text would have ended well.
+        args = (text,) if text else (1,) if new is SystemExit else ()
+    return new(*args)
+
+
+def _refused_as(instead: str, clean: Clean, text: str, rules: tuple[str, ...]) -> str:
+    if not rules:
+        return text
+    try:
+        return clean(text, rules)
+    except (ViolationError, RedactionError):
+        return instead
+
+
+def _forget_objects(error: BaseException) -> None:
+    """Part every `AttributeError` that it holds from the object that it was about, which nobody looked into."""
+    held: Iterable[object] = (node.value for tree in _trees(error) for node in tree.nodes)
+    for one in (error, *held):
+        if isinstance(one, AttributeError) and one.obj is not None:
+            one.obj = None
 
 
 def _text(error: BaseException) -> str:
@@ -52,27 +104,3 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return type(error).__name__
-
-
-def _own_texts(error: BaseException) -> Iterator[str]:
-    for show in (str, repr):
-        try:
-            yield show(error)
-        except Exception:
-            continue
-    held: dict[str, Any] = {k: v for k, v in vars(error).items() if not isinstance(v, BaseException)}
-    yield from texts_of_tree(Tree([list(error.args), held]))
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            for one in (member, *_chain(member)):
-                yield from _own_texts(one)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen, left = {id(error)}, [error.__cause__, error.__context__]
-    while left:
-        cause = left.pop()
-        if cause is not None and id(cause) not in seen:
-            seen.add(id(cause))
-            left += [cause.__cause__, cause.__context__]
-            yield cause

@@ -22,6 +22,8 @@ from pydantic import BaseModel
 
 from nco_guard.values.arrays import array_shape
 from nco_guard.values.blocks import role_of_key
+from nco_guard.values.raised import attributes_of, plain_error, prints_of
+from nco_guard.values.readings import readings
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.scalars import decoded, prints
 
@@ -400,6 +402,26 @@ def copied(value: Any, changed: Mapping[str, Any]) -> Any:
     return new
 
 
+def _error(value: BaseException, role: Role) -> Shape:
+    """An exception: all that it holds, and what led to it, which tracebacks and tracers show."""
+    try:
+        text = str(value)
+    except Exception:
+        text = ""
+    parts = [
+        Part("text", text),
+        Part("args", value.args),
+        # Pairs, not a dictionary: it is no message, whatever its keys are.
+        Part("attributes", list(attributes_of(value).items())),
+        Part("__cause__", value.__cause__),
+        Part("__context__", None if value.__context__ is value.__cause__ else value.__context__),
+    ]
+    if isinstance(value, AttributeError) and value.obj is not None:
+        parts.append(Part("obj", (value.obj,), Role.DROP))
+    extra = tuple(reading.text for shown in prints_of(value) for reading in readings(shown))
+    return Branch(parts, lambda new: plain_error(value, str(new[0]), new[1]), extra=extra)
+
+
 def _record(value: Any, role: Role) -> Shape:
     shape = _object(value, None)
     assert isinstance(shape, Branch)
@@ -456,6 +478,7 @@ def _other(value: Any) -> Shape:
 
 
 _SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
+    (BaseException, _error),
     (str, _string),
     ((bytes, bytearray, memoryview), _bytes),
     (BaseModel, _record),

@@ -64,7 +64,9 @@ class HiddenCalls:
     """
 
     def __init__(
-        self, configurable: Mapping[str, Any], error: Callable[[Exception], Exception] = lambda error: error
+        self,
+        configurable: Mapping[str, Any],
+        error: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> None:
         self._error = error
         self.config: RunnableConfig = {
@@ -85,7 +87,7 @@ class HiddenCalls:
         """The value of a function."""
         try:
             return self._context.run(partial(function, *args, **kwargs))
-        except Exception as error:
+        except BaseException as error:
             if (shown := self._error(error)) is error:
                 raise
         raise shown  # here, so that it does not carry the other one as its context
@@ -93,12 +95,17 @@ class HiddenCalls:
     async def acall(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
         """The value of a coroutine function."""
         made = self._context.run(partial(function, *args, **kwargs))
-        try:
-            return await asyncio.get_running_loop().create_task(made, context=self._context)
-        except Exception as error:
-            if (shown := self._error(error)) is error:
-                raise
-        raise shown
+
+        # Inside the task: what ends a program goes from there to the event loop, and not by way of who waits for it.
+        async def shown_as_it_may_be() -> T:
+            try:
+                return await made
+            except BaseException as error:
+                if (shown := self._error(error)) is error:
+                    raise
+            raise shown
+
+        return await asyncio.get_running_loop().create_task(shown_as_it_may_be(), context=self._context)
 
     def iterate(self, function: Callable[..., Iterator[T]], *args: Any, **kwargs: Any) -> Iterator[T]:
         """What an iterator gives; it is closed with this one."""

@@ -187,7 +187,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     def clean_run(*args: Any, **kwargs: Any) -> Any:
         try:
             return cleaner.value(run(*args, **kwargs))
-        except Exception as error:
+        except BaseException as error:
             if (clean := _clean_error(error, cleaner)) is error:
                 raise
         raise clean  # here, so that it does not carry the other one as its context
@@ -196,7 +196,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     async def clean_arun(*args: Any, **kwargs: Any) -> Any:
         try:
             return cleaner.value(await arun(*args, **kwargs))
-        except Exception as error:
+        except BaseException as error:
             if (clean := _clean_error(error, cleaner)) is error:
                 raise
         raise clean
@@ -206,7 +206,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     return cleaned
 
 
-def _clean_error(error: Exception, cleaner: Cleaner) -> Exception:
+def _clean_error(error: BaseException, cleaner: Cleaner) -> BaseException:
     """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result."""
     if isinstance(
         error, GraphBubbleUp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -126,6 +127,26 @@ async def test_errors_of_tools_are_clean_and_so_is_what_led_to_them(policy: Poli
     with pytest.raises(ViolationError) as refused:
         refusing.call(loudly=True)
     assert refused.value.__context__ is None
+
+
+async def test_what_cancels_or_ends_a_tool_does_so_still_and_is_clean(policy: Policy) -> None:
+    class Abort(BaseException):
+        pass
+
+    made: list[BaseException] = []
+
+    def fails() -> str:
+        """Fails."""
+        raise made[-1]
+
+    tool = verified_tool(FunctionTool.from_defaults(fails), policy)
+    for kind in (asyncio.CancelledError, SystemExit, Abort):
+        for use in (tool.call, tool.acall):
+            made.append(kind(f"by {SECRETS[2]}"))
+            with pytest.raises(BaseException, match=r"by \[redacted\]") as caught:
+                await use()
+            assert type(caught.value) is (BaseException if kind is Abort else kind)
+            assert caught.value.__context__ is None
 
 
 def test_results_are_recorded_and_bad_usage_is_refused(policy: Policy) -> None:

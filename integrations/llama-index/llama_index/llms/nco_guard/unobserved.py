@@ -37,7 +37,7 @@ class Unobserved:
     An error is raised anew where it is not the same any more, so that it does not carry the other one as its context.
     """
 
-    def __init__(self, clean: Callable[[Exception], Exception]) -> None:
+    def __init__(self, clean: Callable[[BaseException], BaseException]) -> None:
         self._clean = clean
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -45,7 +45,7 @@ class Unobserved:
         token = _unobserved.set(True)
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             if (clean := self._clean(error)) is error:
                 raise
         finally:
@@ -57,7 +57,7 @@ class Unobserved:
         token = _unobserved.set(True)
         try:
             return await function(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             if (clean := self._clean(error)) is error:
                 raise
         finally:
