@@ -152,7 +152,7 @@ class HardConstraints:
         are kept.
         """
         automaton, watched = self._automata[index], self._watched.ids
-        if len(tokens) <= _FEW:
+        if len(tokens) <= _FEW or not len(watched):
             return self._bytes.after(automaton, state, tokens)
         known = self._after_watched.get((index, state))
         if known is None:

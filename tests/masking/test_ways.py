@@ -12,6 +12,7 @@ from nco_guard.masking import bruteforce, hard, ways
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
+from nco_guard.tokens import Vocabulary
 from tests.masking import random_policies
 
 THINK = RegexRule(id="think", regex=r"(?s)<think>(?!.*</think>)")
@@ -61,6 +62,23 @@ def test_what_is_opened_can_be_closed(rules: tuple[Rule, ...], text: bytes) -> N
     bound = bound_to(*rules)
     write(bound, text)
     assert bound.tables.undecided_masks == 0
+
+
+@pytest.mark.parametrize("small", [0, bruteforce.SMALL])
+def test_a_vocabulary_in_which_no_token_opens_anything(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    """Letters alone, and a rule that only two of them together leave pending: then every token is doubtful."""
+    monkeypatch.setattr(bruteforce, "SMALL", small)
+    letters = [bytes([byte]) for byte in range(ord("a"), ord("z") + 1)]
+    vocabulary = Vocabulary.build([*letters, b""], eos_ids=[26], special_ids=[26], family="letters")
+    rules = [RegexRule(id="open", regex="xx(?!.*y)"), StringRule(id="s", strings=("zy",))]
+    bound = BoundGuard(compile_policy(Policy(name="letters", rules=rules)), vocabulary)
+    tables, state = bound.tables, bound.tables.start
+    for token in (letters.index(bytes([byte])) for byte in b"axxzay"):
+        for left in (bruteforce.HORIZON, 0, 1):
+            expected = bruteforce.forbidden(tables.constraints, tables.components(state), vocabulary, left)
+            assert np.flatnonzero(expected).tolist() == tables.forbidden(state, left).tolist()
+        state = tables.next(state, token)
+    assert tables.may_end(state)
 
 
 @pytest.mark.usefixtures("large")
