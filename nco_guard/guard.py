@@ -22,7 +22,7 @@ from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
-from nco_guard.redaction import REDACTED, Action, Redaction, Replacement, StreamVerifier, redact
+from nco_guard.redaction import Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.scan import Verifier
 from nco_guard.session import BoundGuard
 from nco_guard.store import Store
@@ -268,7 +268,7 @@ class Guard(Shared):
         """`verify` for texts that continue nothing; many short ones take little more time than one."""
         return self.verifier.verify_many(texts)
 
-    def redact(self, text: str, *, replacement: Replacement = REDACTED, context: str = "") -> Redaction:
+    def redact(self, text: str, *, replacement: Replacement = None, context: str = "") -> Redaction:
         """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`.
 
         Cost: that of `verify`, twice where something was replaced.
@@ -281,7 +281,7 @@ class Guard(Shared):
         self,
         *,
         action: Action = "redact",
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         context: str = "",
         where: str = "text",
     ) -> StreamVerifier:

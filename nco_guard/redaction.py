@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
@@ -20,7 +20,7 @@ from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.search import find_spans
 from nco_guard.automata.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
-from nco_guard.errors import PolicyError, RedactionError, ViolationError
+from nco_guard.errors import ArgumentError, PolicyError, RedactionError, ViolationError
 from nco_guard.policy import Policy
 from nco_guard.verify import Finding, Report, verify
 
@@ -34,18 +34,22 @@ __all__ = [
     "SafeEnds",
     "Search",
     "StreamVerifier",
+    "default_replacement",
     "redact",
     "require",
 ]
 
 REDACTED = "[redacted]"
-"""What stands in the place of a match unless something else is given."""
-Replacement = str | Callable[[str], str]
-"""What stands where a match was: a fixed text, or one for each rule id."""
+"""What stands in the place of a match unless something else is given, or the policy forbids it."""
+Replacement = str | Callable[[str], str] | None
+"""What stands where a match was: a fixed text, one for each rule id, or the default (None, `default_replacement`)."""
 Action = Literal["redact", "raise", "report"]
 """What a `StreamVerifier` does about a match: replace it, raise `ViolationError`, or only report it."""
 
 
+# In their order; no policy forbids the empty text.
+_DEFAULTS = (REDACTED, "[removed]", "***", "---", "")
+_defaults: WeakKeyDictionary[CompiledPolicy, str] = WeakKeyDictionary()
 # Replacements that are known not to be forbidden, by policy.
 _accepted: WeakKeyDictionary[CompiledPolicy, set[str]] = WeakKeyDictionary()
 _KEPT = 1_000
@@ -71,7 +75,7 @@ def redact(
     policy: Policy | CompiledPolicy,
     text: str,
     *,
-    replacement: Replacement = REDACTED,
+    replacement: Replacement = None,
     context: str = "",
     search: Search | None = None,
 ) -> Redaction:
@@ -81,9 +85,9 @@ def redact(
     longest; then in the policy's order). Guarantee: the verifier finds no match of a hard rule in the result.
 
     `search` finds the matches: `verify`, the definition, unless another one is given that finds the same, such as
-    `nco_guard.Verifier(policy).verify`, which `Guard.redact` uses. Cost: one search, two where something was replaced.
-    Errors: `PolicyError` for a replacement that is itself forbidden; `RedactionError` where the replaced text forms a
-    match with what surrounds it.
+    `nco_guard.Verifier(policy).verify`, which `Guard.redact` uses. Without a `replacement` it is `default_replacement`.
+    Cost: one search, two where something was replaced. Errors: `PolicyError` for a given replacement that is itself
+    forbidden; `RedactionError` where the replaced text forms a match with what surrounds it.
     """
     compiled = _compiled(policy)
     replacements = _replacements(compiled, replacement)
@@ -94,6 +98,19 @@ def redact(
     result = _replaced(compiled, text, report.violations, replacements)
     _check_redacted(compiled, find(result, context=context))
     return Redaction(result, report)
+
+
+def default_replacement(policy: Policy | CompiledPolicy) -> str:
+    """What stands where a match was if nothing else is given: "[redacted]".
+
+    Under a policy that forbids this it is the first of "[removed]", "***", "---" and the empty text that it allows, so
+    no policy is refused for a text that nobody chose. Cost: a search of a few characters, once for each policy.
+    """
+    compiled = _compiled(policy)
+    found = _defaults.get(compiled)
+    if found is None:
+        found = _defaults[compiled] = next(text for text in _DEFAULTS if verify(compiled, text).ok)
+    return found
 
 
 def _replaced(
@@ -140,7 +157,7 @@ class StreamVerifier:
         policy: Policy | CompiledPolicy,
         *,
         action: Action = "redact",
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         context: str = "",
         where: str = "text",
     ) -> None:
@@ -235,10 +252,10 @@ class Replacer:
 
     `feed` returns the redacted text up to where a match could still begin. All pieces joined are the text of `redact`,
     but nothing is checked: whoever uses it sees to it that no match is formed. Cost: linear in the text. Errors:
-    `PolicyError` for a replacement that is itself forbidden.
+    `PolicyError` for a given replacement that is itself forbidden.
     """
 
-    def __init__(self, compiled: CompiledPolicy, replacement: Replacement = REDACTED) -> None:
+    def __init__(self, compiled: CompiledPolicy, replacement: Replacement = None) -> None:
         self._compiled = compiled
         self._replacements = _replacements(compiled, replacement)
         self._spans: list[Finding] = []  # not yet shown as replaced
@@ -250,6 +267,10 @@ class Replacer:
     def held(self) -> int:
         """How many characters were fed that are not shown yet."""
         return len(self._text)
+
+    def instead(self, rule_id: str | None = None) -> str:
+        """What stands where a match of a rule was, or (None) what cannot be looked into."""
+        return self._replacements[self._compiled.rules[0].id if rule_id is None else rule_id]
 
     def whole(self, text: str, findings: Iterable[Finding]) -> str:
         """A whole text with its findings replaced, whatever was fed before."""
@@ -387,14 +408,21 @@ def _compiled(policy: Policy | CompiledPolicy) -> CompiledPolicy:
     return compile_policy(policy) if isinstance(policy, Policy) else policy
 
 
-def _replacements(compiled: CompiledPolicy, replacement: Replacement) -> dict[str, str]:
+def _replacements(compiled: CompiledPolicy, replacement: Any) -> dict[str, str]:
     """By rule id; each is checked, since it will be shown."""
     found: dict[str, str] = {}
+    if replacement is None:
+        return dict.fromkeys((rule.id for rule in compiled.rules), default_replacement(compiled))
+    if not isinstance(replacement, str) and not callable(replacement):
+        kind = type(replacement).__name__
+        raise ArgumentError(
+            f"replacement: {kind} is no text; give a str, or a function from a rule's id to one"
+        )
     checked = _accepted.setdefault(compiled, set())
     for rule in compiled.rules:
         text = replacement if isinstance(replacement, str) else replacement(rule.id)
         if not isinstance(text, str):
-            raise TypeError(f"replacement for rule {rule.id!r} must be a str, got {type(text).__name__}")
+            raise ArgumentError(f"replacement for rule {rule.id!r} must be a str, got {type(text).__name__}")
         if text not in checked and not (report := verify(compiled, text)).ok:
             raise PolicyError(
                 f"the replacement itself matches {report.violations[0].rule_id!r}; choose another",

@@ -9,8 +9,8 @@ import pytest
 
 from nco_guard import Guard, Policy, RegexRule, StringRule, Verifier, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
-from nco_guard.errors import NCOGuardError, PolicyError, RedactionError, ViolationError
-from nco_guard.redaction import StreamVerifier, redact, require
+from nco_guard.errors import ArgumentError, NCOGuardError, PolicyError, RedactionError, ViolationError
+from nco_guard.redaction import REDACTED, StreamVerifier, default_replacement, redact, require
 from tests.automata import patterns
 from tests.automata.test_streaming import PIECES, chunks
 
@@ -179,6 +179,35 @@ def test_a_replacement_that_is_forbidden_is_refused_when_it_is_named() -> None:
         StreamVerifier(POLICY, replacement="hidden@example.com")
     with pytest.raises(PolicyError, match="replacement itself"):
         redact(POLICY, "fine", replacement=lambda rule: f"<darn {rule}>")
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "expected"),
+    [
+        ("redacted", "[removed]"),
+        (r"redacted|removed", "***"),
+        (r"[\[\]]|\*", "---"),
+        (r"[^a-z]|bad", ""),
+        ("bad", "[redacted]"),
+    ],
+)
+def test_the_default_replacement_is_one_that_the_policy_allows(forbidden: str, expected: str) -> None:
+    policy = policy_of(RegexRule(id="it", regex=forbidden), StringRule(id="bad", strings=("bad",)))
+    assert default_replacement(policy) == default_replacement(policy.policy) == expected
+    assert redact(policy, "bad").text == Guard(policy.policy).redact("bad").text == expected
+    assert "".join(pieces_of(StreamVerifier(policy), "sobadly")) == f"so{expected}ly"
+    for action in ("raise", "report"):
+        stream = StreamVerifier(policy, action=action)  # type: ignore[arg-type]
+        assert stream.feed("fine") + stream.finish() == "fine"
+    if expected != REDACTED:
+        with pytest.raises(PolicyError, match="replacement itself"):
+            StreamVerifier(policy, replacement=REDACTED)
+
+
+@pytest.mark.parametrize("wrong", [3, b"x", ["x"], lambda rule: None])
+def test_a_replacement_that_is_no_text_is_refused(wrong: object) -> None:
+    with pytest.raises(ArgumentError, match="replacement"):
+        redact(POLICY, "fine", replacement=wrong)  # type: ignore[arg-type]
 
 
 def test_text_that_joins_with_a_replacement_to_a_match_is_an_error_and_not_shown() -> None:

@@ -322,8 +322,13 @@ def verify(
         ),
     ] = None,
     replacement: Annotated[
-        str, typer.Option(help="What stands in the copies where a match was.")
-    ] = "[redacted]",
+        str | None,
+        typer.Option(
+            help="What stands in the copies where a match was; without it \\[redacted], or where the policy forbids "
+            "this, another text.",
+            show_default=False,
+        ),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print what matched too.")] = False,
     output: Annotated[
         ReportFormat, typer.Option("--format", help="How findings are printed.")

@@ -13,7 +13,7 @@ from typing import Literal
 from nco_guard.cli.inputs import load_policy
 from nco_guard.cli.output import console, print_json, say, warn
 from nco_guard.errors import InputError, NCOGuardError
-from nco_guard.redaction import REDACTED, Replacer
+from nco_guard.redaction import Replacer
 from nco_guard.scan import Verifier
 from nco_guard.scan.files import FileResult, Place, Task
 from nco_guard.scan.jobs import verify_files
@@ -35,7 +35,7 @@ class VerifySettings:
     format: Format = "text"
     show: bool = False
     redact: Path | None = None
-    replacement: str = REDACTED
+    replacement: str | None = None
 
 
 def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> int:

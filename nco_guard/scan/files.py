@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.errors import InputError, RedactionError
-from nco_guard.redaction import REDACTED, Replacer
+from nco_guard.redaction import Replacer
 from nco_guard.scan.records import Fields, Leaf, leaves, parse, replaced, shown_path
 from nco_guard.scan.sources import STDIN, Source, lines_of, texts_of
 from nco_guard.scan.verifier import Verifier
@@ -87,7 +87,7 @@ class Task:
     fields: tuple[str, ...] = ()
     show: bool = False
     target: str | None = None
-    replacement: str = REDACTED
+    replacement: str | None = None
 
 
 def verify_file(verifier: Verifier, task: Task, progress: Callable[[int], None] | None = None) -> FileResult:
@@ -179,7 +179,7 @@ def _verify_text(
 class _Writer:
     """Writes a text without its matches, and sees to it that none is formed by that."""
 
-    def __init__(self, verifier: Verifier, replacement: str, file: IO[str]) -> None:
+    def __init__(self, verifier: Verifier, replacement: str | None, file: IO[str]) -> None:
         self._replacer = Replacer(verifier.compiled, replacement)
         self._check = verifier.stream()
         self._order = [rule.id for rule in verifier.compiled.rules]

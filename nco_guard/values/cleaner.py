@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.redaction import REDACTED, Action, Replacement
+from nco_guard.redaction import Action, Replacement
 from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
@@ -31,6 +31,7 @@ class Cleaner:
         guard_like: a `Guard`, a `Policy` or a compiled policy.
         action: "redact" puts `replacement` where a match was; "raise" raises `ViolationError`; "report" changes
             nothing.
+        replacement: None, the default, is `nco_guard.redaction.default_replacement`, which no policy forbids.
         where: what is looked at, for errors.
         record: receives a verification for each text and for each value that holds a match; never text.
 
@@ -40,9 +41,9 @@ class Cleaner:
     again). Keys that become equal are numbered.
 
     Cost: one search of all texts together, some tenths of a millisecond for large policies; about as much again for
-    each match. Errors: `PolicyError` for a replacement that is itself forbidden; `ViolationError`; `RedactionError`
-    where the match is made by what surrounds values; `UnsupportedError` ("raise") for what cannot be looked into, such
-    as an iterator, in whose place "redact" puts its type's name.
+    each match. Errors: `PolicyError` for a given replacement that is itself forbidden; `ViolationError`;
+    `RedactionError` where the match is made by what surrounds values; `UnsupportedError` ("raise") for what cannot be
+    looked into, such as an iterator, in whose place "redact" puts its type's name.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Cleaner:
         guard_like: Any,
         action: Action = "redact",
         *,
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         where: str = "value",
         record: RunRecorder | None = None,
     ) -> None:

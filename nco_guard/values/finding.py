@@ -33,7 +33,7 @@ def compiled_of(source: Any) -> CompiledPolicy:
 class Finder:
     """Finds matches of hard rules in texts as they are written and as they are read, and replaces them.
 
-    Errors when made: `PolicyError` for a replacement that is itself forbidden.
+    Errors when made: `PolicyError` for a given replacement that is itself forbidden.
     """
 
     def __init__(self, source: Any, replacement: Replacement) -> None:
@@ -91,9 +91,7 @@ class Finder:
 
     def instead(self, rules: Sequence[str] = ()) -> str:
         """What stands for a whole value that matches."""
-        if isinstance(self.replacement, str):
-            return self.replacement
-        return self.replacement(rules[0] if rules else self.compiled.rules[0].id)
+        return self.replacer.instead(rules[0] if rules else None)
 
 
 def _verifier(compiled: CompiledPolicy) -> Verifier:

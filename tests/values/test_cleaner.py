@@ -757,3 +757,23 @@ def test_the_definition_names_every_text() -> None:
     found = set(texts_of({"a": [1.0, b"x"], "b": "\\u0041"}))
     assert {"a", "1.0", "1", "x", "b", "\\u0041", "A"} <= found
     assert any("1.0" in text and "x" in text for text in found)
+
+
+def test_a_policy_may_forbid_what_stands_in_the_place_of_matches() -> None:
+    words = Policy(
+        name="p", rules=(StringRule(id="it", strings=("redacted", "removed", "withheld", "canary")),)
+    )
+    raising = Cleaner(words, "raise")
+    assert raising.value({"a": "fine"}) == {"a": "fine"}
+    assert raising.metadata({"id": "fine", "said": "a canary", "n": 3}) == {
+        "id": "fine",
+        "said": "a ***",
+        "n": 3,
+    }
+    with pytest.raises(ViolationError):
+        raising.value("canary")
+    assert Cleaner(words).value({"a": "canary", "b": iter(())}) == {"a": "***", "b": "***"}
+    everything = Policy(name="p", rules=(RegexRule(id="it", regex="(?s)."),))
+    assert Cleaner(everything).value("canary") == ""
+    with pytest.raises(PolicyError, match="replacement itself"):
+        Cleaner(words, "raise", replacement="[redacted]")

@@ -13,7 +13,7 @@ from langgraph.types import Command, Interrupt, Send
 
 from nco_guard import Guard
 from nco_guard.audit import RunRecorder
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import Replacement
 from nco_guard.values import Cleaner as ValueCleaner
 from nco_guard.values import Role, register
 
@@ -61,7 +61,7 @@ class Cleaner(ValueCleaner):
         guard: Guard,
         action: Literal["redact", "raise"],
         *,
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         where: str = "text",
         record: bool = True,
         parsed: bool = False,

@@ -21,7 +21,7 @@ from langchain_nco_guard._models import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
 from nco_guard import Guard
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import Replacement
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -60,7 +60,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         guard: GuardSource,
         *,
         on_violation: OnViolation = "redact",
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         max_retries: int = 2,
         retry_prompt: str = RETRY_PROMPT,
         check_tool_results: bool = True,

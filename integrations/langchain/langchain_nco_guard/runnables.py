@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig, RunnableGenerator
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._guards import GuardSource, as_guard
 from nco_guard import Guard
-from nco_guard.redaction import REDACTED, Replacement, StreamVerifier
+from nco_guard.redaction import Replacement, StreamVerifier
 from nco_guard.values import ValueStream
 
 __all__ = ["GuardRunnable", "to_runnable"]
@@ -40,7 +40,7 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
     """
 
     def __init__(
-        self, guard: GuardSource, action: Action = "raise", *, replacement: Replacement = REDACTED
+        self, guard: GuardSource, action: Action = "raise", *, replacement: Replacement = None
     ) -> None:
         if action not in ("raise", "redact", "verify"):
             raise ValueError(f"action {action!r}: one of 'raise', 'redact', 'verify'")

@@ -24,7 +24,6 @@ from langchain_nco_guard._models import callbacks_of, described, model_of, uncac
 from langchain_nco_guard._structured import verified_structured_output
 from nco_guard import Guard
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.redaction import REDACTED
 
 __all__ = ["RETRY_PROMPT", "VerifiedChatModel"]
 
@@ -55,7 +54,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     inner: Any
     guard: Any
     on_violation: OnViolation = "block"
-    replacement: Any = REDACTED
+    replacement: Any = None
     max_retries: int = Field(default=2, ge=0)
     retry_prompt: str = RETRY_PROMPT
 
@@ -87,7 +86,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         """
         checked = as_guard(guard)
         # Refused now rather than in the middle of an answer.
-        checked.stream_verifier(replacement=options.get("replacement", REDACTED))
+        checked.stream_verifier(replacement=options.get("replacement"))
         model = model_of(inner)
         taken: dict[str, Any] = {} if model is None else {name: getattr(model, name) for name in _TAKEN}
         if callbacks := callbacks_of(inner):
@@ -111,7 +110,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             **({"configurable": chosen} if self._configurable else {}),
             "policy_digest": self.guard.digest,
             "on_violation": self.on_violation,
-            "replacement": str(self.replacement),
+            "replacement": repr(self.replacement),
         }
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:

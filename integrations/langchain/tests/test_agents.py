@@ -17,9 +17,9 @@ from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
 
-from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel
+from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel, to_runnable
 from langchain_nco_guard.testing import ScriptedChatModel
-from nco_guard import Guard, Policy, RegexRule
+from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT
 from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
 
@@ -417,3 +417,22 @@ def test_bad_usage_is_refused_at_construction(policy: Policy) -> None:
 
     with pytest.raises(UnsupportedError, match="cannot be verified"):
         VerifiedChatModel.over(Odd(script=[]), policy).bind_tools([])
+
+
+async def test_a_policy_may_forbid_the_default_replacement(policy: Policy) -> None:
+    words = policy.with_rules(StringRule(id="no-redacted", strings=("redacted",)))
+    said = AIMessage("Fine.", response_metadata={"note": SECRETS[0]}, id="1")
+    blocked = VerifiedChatModel.over(ScriptedChatModel(script=[said]), words)
+    answer = blocked.invoke("x")
+    assert answer.text == "Fine."
+    assert answer.response_metadata["note"] == "[removed]"
+    with pytest.raises(ViolationError):
+        VerifiedChatModel.over(hosted(), words).invoke("x")
+    for on_violation in ("block", "retry", "redact"):
+        model = ScriptedChatModel(script=[AIMessage("Fine.")])
+        made = create_agent(model, middleware=[NCOGuardMiddleware(words, on_violation=on_violation)])  # type: ignore[arg-type]
+        assert (
+            made.invoke(ASK)["messages"][-1].text == (await made.ainvoke(ASK))["messages"][-1].text == "Fine."
+        )
+    assert agent(words).invoke(ASK)["messages"][-1].text == CLEAN.replace("redacted", "removed")
+    assert to_runnable(words).invoke("Fine.") == "Fine."

@@ -125,8 +125,9 @@ def test_copies_share_the_model(llm: NCOGuardLLM) -> None:
 
 @pytest.mark.parametrize("build", [NCOGuardPostprocessor, NCOGuardOutputParser])
 def test_a_replacement_that_is_itself_forbidden_is_refused(build: Any) -> None:
+    assert build(POLICY)  # which forbids the usual one, so another is taken
     with pytest.raises(PolicyError, match="replacement"):
-        build(POLICY)
+        build(POLICY, replacement="[redacted]")
     with pytest.raises(PolicyError, match="replacement"):
         build(POLICY, replacement=lambda rule_id: "forbidden")
 

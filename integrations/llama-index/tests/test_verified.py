@@ -371,3 +371,11 @@ def test_bad_usage_is_refused_at_construction(policy: Policy, tmp_path: Path) ->
     with pytest.raises(UnsupportedError, match="calls no functions"):
         VerifiedLLM(MockLLM(), policy=policy).chat_with_tools([], user_msg="x")
     assert not VerifiedLLM(MockLLM(), policy=policy).metadata.is_function_calling_model
+
+
+def test_a_policy_may_forbid_the_default_replacement(policy: Policy) -> None:
+    words = policy.with_rules(StringRule(id="no-redacted", strings=("redacted",)))
+    assert VerifiedLLM(ScriptedLLM(script=["Fine."]), policy=words).complete("x").text == "Fine."
+    with pytest.raises(ViolationError):
+        VerifiedLLM(ScriptedLLM(script=[SAID]), policy=words).complete("x")
+    assert verified(words).complete("x").text == CLEAN.replace("redacted", "removed")

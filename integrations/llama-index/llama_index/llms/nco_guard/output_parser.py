@@ -10,7 +10,7 @@ from llama_index.core.types import BaseOutputParser
 from llama_index.llms.nco_guard.models import compiled_policy
 
 from nco_guard import Guard, Policy
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import Replacement
 from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardOutputParser"]
@@ -37,7 +37,7 @@ class NCOGuardOutputParser(BaseOutputParser):
         policy: Policy | Guard,
         *,
         action: Literal["raise", "redact"] = "raise",
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         inner: BaseOutputParser | None = None,
     ) -> None:
         if action not in ("raise", "redact"):

@@ -16,7 +16,7 @@ from nco_guard import Guard, Policy
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import Replacement
 from nco_guard.values import Cleaner
 from nco_guard.verify import verify
 
@@ -56,7 +56,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         policy: Policy | Guard,
         *,
         action: Literal["redact", "drop", "raise", "report"] = "redact",
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         audit: Sink | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:

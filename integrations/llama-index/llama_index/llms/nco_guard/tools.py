@@ -18,7 +18,7 @@ from llama_index.llms.nco_guard.models import guard_of
 
 from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import Replacement
 from nco_guard.values import Role
 
 __all__ = ["verified_tool"]
@@ -32,7 +32,7 @@ def verified_tool(
     policy: Policy | Guard,
     *,
     action: Literal["raise", "redact"] = "redact",
-    replacement: Replacement = REDACTED,
+    replacement: Replacement = None,
     audit: Sink | None = None,
 ) -> AsyncBaseTool:
     """The same tool, its results verified: agents show them in their event streams, and hosted models read them.

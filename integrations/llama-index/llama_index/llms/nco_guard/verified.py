@@ -30,7 +30,7 @@ from llama_index.llms.nco_guard.models import Guards, guard_of
 from nco_guard import Guard, Policy
 from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError
-from nco_guard.redaction import REDACTED, Replacement
+from nco_guard.redaction import Replacement
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -93,7 +93,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         *,
         policy: Policy | Guard,
         action: Literal["raise", "redact"] = "raise",
-        replacement: Replacement = REDACTED,
+        replacement: Replacement = None,
         audit: Sink | None = None,
     ) -> None:
         if not isinstance(llm, LLM):
