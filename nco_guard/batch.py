@@ -11,6 +11,7 @@ Where the prompts of a batch have policies of their own, each row inherits its p
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +26,7 @@ __all__ = ["RowTracker", "Tables", "TablesSource", "Violation"]
 
 Ids = npt.NDArray[np.int64]
 
-_NEVER = np.iinfo(np.int64).max
+_NEVER = sys.maxsize
 
 
 class Tables(Protocol):
@@ -142,7 +143,7 @@ class RowTracker:
         # Column n holds the states after n tokens; columns before a row's prompt length mean nothing.
         self._states: Ids = np.zeros((0, 1), dtype=np.int64)
         # After how many tokens each row held its first forbidden one; `_NEVER`: it holds none.
-        self._broken: Ids = np.zeros(0, dtype=np.int64)
+        self._broken: list[int] = []
         self._violations: list[Violation] = []
 
     @property
@@ -171,10 +172,10 @@ class RowTracker:
         return self._violations
 
     @property
-    def broken(self) -> npt.NDArray[np.bool_]:
-        """bool [rows]: which rows of the last `advance` hold a forbidden token."""
-        broken: npt.NDArray[np.bool_] = self._broken <= self._length
-        return broken
+    def broken(self) -> list[bool]:
+        """Which rows of the last `advance` hold a forbidden token."""
+        length = self._length
+        return [at <= length for at in self._broken]
 
     def advance(self, ids: Ids) -> Ids:
         """The states of all rows.
@@ -186,7 +187,8 @@ class RowTracker:
 
     def follow(self, ids: Ids) -> list[int]:
         """`advance`, for those who want the states one by one."""
-        retried, given_up = False, set[int]()
+        retried = False
+        given_up: set[int] = set()
         while True:
             try:
                 return self._follow(ids, given_up)
@@ -294,10 +296,12 @@ class RowTracker:
             old_policies[parent] if parent >= 0 else self._policy_at(row, rows)
             for row, parent in enumerate(parents)
         ]
-        broken: Ids = np.full(rows, _NEVER, dtype=np.int64)
-        broken[continued] = self._broken[kept]
-        broken[broken >= length] = _NEVER  # that token was taken back
-        self._states, self._lengths, self._policies, self._broken = states, lengths, policies, broken
+        self._broken = [
+            # From `length` on it was taken back.
+            self._broken[parent] if parent >= 0 and self._broken[parent] < length else _NEVER
+            for parent in parents
+        ]
+        self._states, self._lengths, self._policies = states, lengths, policies
         self._ids = np.empty((rows, width - 1), dtype=np.int64)
         self._ids[:, :length] = ids
 

@@ -110,9 +110,9 @@ def test_a_rejected_violation_leaves_no_trace() -> None:
     follow(tracker, [[1, 5]])
     assert follow(tracker, [[1, 5, 7]]) == [(5, FORCED)]
     assert follow(tracker, [[1, 5, 7, 8]]) == [(5, FORCED, 8)]
-    assert tracker.broken.tolist() == [True]
+    assert tracker.broken == [True]
     assert follow(tracker, [[1, 5, 8]]) == [(5, 8)]
-    assert tracker.broken.tolist() == [False]
+    assert tracker.broken == [False]
 
 
 def test_a_forced_token_is_named_once_and_known_for_good() -> None:
@@ -126,12 +126,12 @@ def test_a_forced_token_is_named_once_and_known_for_good() -> None:
     # The rows change places, and one of them breaks the policy once more.
     assert follow(tracker, [[1, 6, 7, 5], [1, 5, 7, 5]]) == [(6, 7, 5), (5, FORCED, 5)]
     assert not tracker.violations
-    assert tracker.broken.tolist() == [False, True]
+    assert tracker.broken == [False, True]
     source.tables = Dictionary()
     assert follow(tracker, [[1, 6, 7, 5, 8], [1, 5, 7, 5, 7]]) == [(6, 7, 5, 8), (5, FORCED, 5, FORCED)]
     assert [violation.row for violation in tracker.violations] == [1]
     assert follow(tracker, [[1, 5, 7, 5, 7, END], [8, 8, 8, 8, 8, 8]]) == [ENDED, ()]
-    assert tracker.broken.tolist() == [True, False]
+    assert tracker.broken == [True, False]
 
 
 def test_ended_rows_stay_ended_under_pads() -> None:

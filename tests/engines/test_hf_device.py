@@ -137,12 +137,12 @@ def test_scores_are_those_of_the_host_bit_by_bit(seed: int, engine_ends: bool, w
             wanted = host(ids, scores)
         except DeadEndError:
             device(ids.to(where), scores.to(where))
-            if not host._tracker.broken.any():
+            if not any(host._tracker.broken):
                 with pytest.raises(DeadEndError):
                     device.check()
             return
         found = device(ids.to(where), scores.to(where)).cpu()
-        broken = torch.from_numpy(host._tracker.broken)
+        broken = torch.tensor(host._tracker.broken)
         assert torch.equal(found[~broken].view(torch.int32), wanted[~broken].view(torch.int32)), step
         ended = torch.tensor(host._tracker.advance(ids.numpy()) == host_states.ENDED)
         assert bool((found[broken & ~ended] == -torch.inf).all()), step

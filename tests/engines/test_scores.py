@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, scores_of
+from nco_guard.errors import GenerationError
 
 INF = math.inf
 WIDTH = 600
@@ -72,22 +73,47 @@ def test_both_ways_are_the_same(seed: int, dtype: torch.dtype) -> None:
 
 
 def test_a_mask_that_leaves_little_is_written_from_what_is_left() -> None:
-    """One allowed value of every kind of bits comes back as it was, NaN included."""
-    few = torch.tensor([0.0, -0.0, math.nan, INF, 1e-45, -1.5])
+    """One allowed value of every kind of bits comes back as it was."""
+    few = torch.tensor([0.0, -0.0, INF, 1e-45, -1.5])
     scores = torch.zeros(1, WIDTH)
-    scores[0, 100:106] = few
-    forbidden = np.setdiff1d(np.arange(WIDTH), np.arange(100, 106))
+    forbidden = np.setdiff1d(np.arange(WIDTH), np.arange(100, 105))
     complements: dict[int, Any] = {}
     for _ in range(2):
         scores = torch.zeros(1, WIDTH)
-        scores[0, 100:106] = few
+        scores[0, 100:105] = few
         HostScores(scores, complements).forbid({0: forbidden}, 0)
-        assert torch.equal(bits(scores[0, 100:106]), bits(few))
+        assert torch.equal(bits(scores[0, 100:105]), bits(few))
         assert bool((scores[0, torch.from_numpy(forbidden)] == -INF).all())
     assert len(complements) == 1
     for _ in range(100):
         HostScores(scores, complements).forbid({0: forbidden.copy()}, 0)
     assert len(complements) <= 64
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("others", [0.0, INF, -INF, "mixed"])
+def test_one_score_that_is_no_number_is_found_wherever_it_is(dtype: torch.dtype, others: Any) -> None:
+    """In forbidden columns too, with either sign, beside infinite scores; rows that nobody masks are not read."""
+    rng = np.random.default_rng(0)
+    clean = torch.zeros(3, WIDTH, dtype=dtype)
+    clean[:] = random_scores(rng, 3, dtype) if others == "mixed" else others
+    clean[:, ::7] = INF
+    forbidden = np.arange(0, WIDTH, 3)
+    for column in (0, 1, 2, 255, WIDTH - 2, WIDTH - 1):
+        for value in (math.nan, -math.nan):
+            scores = clean.clone()
+            scores[1, column] = value
+            for kind in (HostScores(scores.clone(), {}), DenseScores(scores.clone())):
+                assert kind.forbid({0: forbidden, 2: forbidden}, 1) == set()
+            for kind in (HostScores(scores.clone(), {}), DenseScores(scores.clone())):
+                with pytest.raises(GenerationError, match=r"row 1: .*NaN"):
+                    kind.forbid({0: forbidden, 1: forbidden}, 1)
+            host = HostScores(scores.clone(), {})
+            for _ in range(2):
+                with pytest.raises(GenerationError, match=r"row 1: .*NaN"):
+                    host.first_choices([0, 1])
+            with pytest.raises(GenerationError, match=r"row 1: .*NaN"):
+                host.look([Look(1, forbidden, NOTHING, None)])
 
 
 def test_the_pad_that_revives_a_row_counts_as_allowed() -> None:

@@ -16,7 +16,7 @@ from transformers import LogitsProcessor
 
 from nco_guard.engines.hf.device_rows import DeviceRows
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.rows import undefined_scores
+from nco_guard.engines.hf.scores import undefined_scores
 from nco_guard.errors import (
     DeadEndError,
     GenerationError,

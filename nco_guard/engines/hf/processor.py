@@ -6,6 +6,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import torch
 from transformers import LogitsProcessor
@@ -104,24 +105,11 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask one step; see the class."""
-        if input_ids.ndim == 2 and scores.shape[:-1] != input_ids.shape[:1]:
-            raise UnsupportedError(
-                f"logits_processor: {tuple(scores.shape)} scores for {tuple(input_ids.shape)} ids; give a row of "
-                f"scores for each row of ids"
-            )
-        if input_ids.ndim != 2:
-            # Continuous batching would show the last token of each request, and nothing of which text it continues.
-            raise UnsupportedError(
-                "logits_processor: this one needs whole sequences; for continuous batching use guard.generate_batch or "
-                "guard.continuous"
-            )
-        width = self._width
-        if scores.shape[-1] != width:
-            raise TokenizerError(
-                f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {width}; "
-                f"bind it with vocab_width={scores.shape[-1]}"
-            )
-        ids: Ids = input_ids.to("cpu", torch.int64).numpy()
+        if input_ids.ndim != 2 or scores.shape != (input_ids.shape[0], self._width):
+            self._refuse(input_ids, scores)
+        if not (input_ids.is_cpu and input_ids.dtype is torch.int64):
+            input_ids = input_ids.to("cpu", torch.int64)
+        ids: Ids = input_ids.numpy()
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
         for attempt in range(len(ids) + 2):
             try:
@@ -135,13 +123,32 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             "these texts bring rules to the limits of their automata, one after another; make counted repeats shorter"
         )
 
+    def _refuse(self, input_ids: torch.Tensor, scores: torch.Tensor) -> NoReturn:
+        """Say what is wrong with the shapes."""
+        if input_ids.ndim != 2:
+            # Continuous batching would show the last token of each request, and nothing of which text it continues.
+            raise UnsupportedError(
+                "logits_processor: this one needs whole sequences; for continuous batching use guard.generate_batch or "
+                "guard.continuous"
+            )
+        if scores.shape[:-1] != input_ids.shape[:1]:
+            raise UnsupportedError(
+                f"logits_processor: {tuple(scores.shape)} scores for {tuple(input_ids.shape)} ids; give a row of "
+                f"scores for each row of ids"
+            )
+        width = scores.shape[-1]
+        raise TokenizerError(
+            f"the model's logits have {width} columns but the guard is bound to {self._width}; bind it with "
+            f"vocab_width={width}"
+        )
+
     def _mask(self, ids: Ids, result: torch.Tensor) -> None:
         tracker = self._tracker
         states = tracker.follow(ids)
         length = ids.shape[1]
         lasts = ids[:, -1].tolist() if length else [None] * len(states)
         groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
-        broken = tracker.broken.tolist()
+        broken = tracker.broken
         for row, (state, prompt, policy) in enumerate(
             zip(states, tracker.prompt_lengths.tolist(), tracker.policies, strict=True)
         ):

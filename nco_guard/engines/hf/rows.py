@@ -18,12 +18,12 @@ import torch
 
 from nco_guard.batch import Ids
 from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, holds, scores_of
-from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
+from nco_guard.errors import DeadEndError, StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LimitMet", "LiveRows", "RowMasker", "StepReport", "kept_limit", "undefined_scores"]
+__all__ = ["LimitMet", "LiveRows", "RowMasker", "StepReport", "kept_limit"]
 
 T = TypeVar("T")
 
@@ -169,8 +169,8 @@ class RowMasker:
 
         result: float [rows, width], the scores, written in place. groups: rows by policy, all of one width; the beams
         of a sequence have one policy. Raises `LimitMet` before anything is written, `StateLimitError` for a row that
-        cannot be ended, `DeadEndError`, and `GenerationError` for scores that are no numbers: no
-        choice among them means anything.
+        cannot be ended, `DeadEndError`, and `GenerationError` for scores that are no numbers: no choice among them
+        means anything.
         """
         columns: dict[int, Ids] = {}
         penalties: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
@@ -195,15 +195,12 @@ class RowMasker:
         if not columns:
             return
         scores = scores_of(result, self._complements)
-        if undefined := scores.undefined(list(columns)):
-            raise GenerationError(undefined_scores(undefined[0]))
-        looked = None if self._sink is None else self._look(scores, groups, columns, penalties)
-        forced = any(group.forced for group in groups)
+        looked = self._look(scores, groups, columns, penalties) if self._sink is not None else {}
         for row, (_, at, less) in penalties.items():
             result[row, at] -= less
         dead = scores.forbid(columns, probe)
         resolutions = self._resolve(result, groups, columns, dead) if dead else {}
-        if self._sink is not None and looked is not None and (looked or resolutions or forced):
+        if self._sink is not None and (looked or resolutions or any(group.forced for group in groups)):
             self._sink(_report(groups, looked, resolutions))
         for row, (name, token) in resolutions.items():
             result[row, self._chosen(groups, row, name, token)] = 0.0
@@ -304,14 +301,6 @@ class RowMasker:
         if token is None:
             raise error
         return token
-
-
-def undefined_scores(row: int) -> str:
-    """What is said of a row whose scores are no numbers."""
-    return (
-        f"row {row}: the model's scores hold NaN, so no token can be chosen; look at the model's dtype (float16 "
-        f"overflows in many models; bfloat16 or float32 do not), its weights, and processors that run before the guard"
-    )
 
 
 @dataclass(frozen=True, slots=True)
