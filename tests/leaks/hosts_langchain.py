@@ -15,7 +15,7 @@ from langchain_core.tracers.schemas import Run as TracedRun
 
 from tests.leaks.places import Places
 
-__all__ = ["Callbacks", "Hosted", "Said", "Trace", "observers"]
+__all__ = ["Callbacks", "Hosted", "Said", "Trace", "failing_host", "observers"]
 
 _SIZE = 5
 
@@ -123,6 +123,11 @@ class Hosted(BaseChatModel):
             if run_manager is not None:
                 run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
+
+
+def failing_host(error: Exception) -> Hosted:
+    """A model that begins an answer and fails."""
+    return Hosted(script=[Said(AIMessage("Some text of the answer"), error=error)])
 
 
 class Trace(BaseTracer):

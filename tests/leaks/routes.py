@@ -18,7 +18,7 @@ from tests.leaks.canaries import CLEAN, NOTHING, POLICY, SECRET, Secret
 from tests.leaks.places import Places
 from tests.leaks.shapes import Shape, same
 
-__all__ = ["Outcome", "Route", "Run", "carried", "check", "performed", "route", "shows_something"]
+__all__ = ["Outcome", "Route", "Run", "carried", "check", "performed", "route", "routes", "shows_something"]
 
 
 @dataclass
@@ -87,6 +87,23 @@ def route(
             name, run, frozenset(carries), tuple(covers), raises, silent, unchanged, frozenset(skips), drawn
         )
         into.append(made)
+        return run
+
+    return add
+
+
+def routes(
+    into: list[Route], name: str, cases: Iterable[Any], **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds a route for each of the cases: words that go into the name, and to the function after the run.
+
+    A case is a tuple of words, or a single one.
+    """
+    found = [case if isinstance(case, tuple) else (case,) for case in cases]
+
+    def add(run: Callable[..., Any]) -> Callable[..., Any]:
+        for case in found:
+            route(into, name.format(*case), **options)(lambda given, case=case: run(given, *case))  # type: ignore[misc]
         return run
 
     return add

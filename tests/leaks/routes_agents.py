@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from langchain.agents import AgentState, create_agent
@@ -23,15 +24,17 @@ from langgraph.types import Command, interrupt
 
 from langchain_nco_guard import ChatNCOGuard, NCOGuardMiddleware
 from nco_guard.errors import NCOGuardError, ViolationError
-from tests.leaks.hosts_langchain import Hosted, Said, observers
+from tests.leaks.hosts_langchain import Hosted, Said, failing_host, observers
 from tests.leaks.local import insisting, tokenizer
-from tests.leaks.routes import Route, Run, route
+from tests.leaks.routes import Route, Run, route, routes
 from tests.leaks.shapes_values import Model
 
 __all__ = ["ROUTES"]
 
 ROUTES: list[Route] = []
 _COVERS = ["langchain_nco_guard.NCOGuardMiddleware"]
+_agent = partial(route, ROUTES, covers=_COVERS, raises=(ViolationError,))
+_agents = partial(routes, ROUTES, covers=_COVERS, raises=(ViolationError,))
 _MODES = ["messages", "updates", "values", "custom", "checkpoints", "tasks"]
 ASK = {"messages": [HumanMessage("How can I reach her?", id="ask")]}
 _CALL = {"name": "lookup", "args": {"name": "x"}, "id": "call-1", "type": "tool_call"}
@@ -166,39 +169,27 @@ def _fine() -> Any:
     return lookup
 
 
-def _saying(name: str, way: Callable[[Driver], Any], on: str) -> None:
-    @route(
-        ROUTES,
-        f"agent, what its model says, {name}, {on}",
-        carries=["answer"],
-        covers=_COVERS,
-        raises=(ViolationError,),
-    )
-    def says(run: Run) -> Any:
-        return way(_driver(run, Hosted(script=[run.value(), _ends]), [_fine()], on=on))
+@_agents(
+    "agent, what its model says, {}, {}",
+    [
+        (name, on)
+        for name in _WAYS
+        for on in (("redact", "block", "retry") if name in ("invoke", "stream") else ("redact",))
+    ],
+    carries=["answer"],
+)
+def says(run: Run, name: str, on: str) -> Any:
+    return _WAYS[name](_driver(run, Hosted(script=[run.value(), _ends]), [_fine()], on=on))
 
 
-for _name, _way in _WAYS.items():
-    for _on in ("redact", "block", "retry"):
-        if _on == "redact" or _name in ("invoke", "stream"):
-            _saying(_name, _way, _on)
-
-
-def _failing(name: str, way: Callable[[Driver], Any]) -> None:
-    @route(
-        ROUTES,
-        f"agent over a host that fails, {name}",
-        carries=["error"],
-        covers=_COVERS,
-        raises=(Exception,),
-    )
-    def fails(run: Run) -> Any:
-        said = Said(AIMessage("Some text of the answer"), error=run.value())
-        return way(_driver(run, Hosted(script=[said]), [_fine()]))
-
-
-for _name in ("invoke", "stream", "ainvoke"):
-    _failing(_name, _WAYS[_name])
+@_agents(
+    "agent over a host that fails, {}",
+    ["invoke", "stream", "ainvoke"],
+    carries=["error"],
+    raises=(Exception,),
+)
+def fails(run: Run, name: str) -> Any:
+    return _WAYS[name](_driver(run, failing_host(run.value()), [_fine()]))
 
 
 _FORMATS: dict[str, Callable[[], Any]] = {
@@ -208,37 +199,26 @@ _FORMATS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _formatted(name: str, kind: Callable[[], Any]) -> None:
-    @route(
-        ROUTES,
-        f"agent, {name}",
-        carries=["value", "json"],
-        covers=_COVERS,
-        raises=(Exception,),
-        silent=True,
-        skips=["circular"],
+@_agents(
+    "agent, {}", _FORMATS, carries=["value", "json"], raises=(Exception,), silent=True, skips=["circular"]
+)
+def structured(run: Run, name: str) -> Any:
+    value = run.value()
+    said = (
+        AIMessage(value if isinstance(value, str) else str(value))
+        if name == "ProviderStrategy"
+        else AIMessage("", tool_calls=[{**_CALL, "name": "Model", "args": {"mail": value}}])  # type: ignore[list-item]
     )
-    def structured(run: Run) -> Any:
-        value = run.value()
-        said = (
-            AIMessage(value if isinstance(value, str) else str(value))
-            if name == "ProviderStrategy"
-            else AIMessage("", tool_calls=[{**_CALL, "name": "Model", "args": {"mail": value}}])  # type: ignore[list-item]
-        )
-        driver = _driver(run, Hosted(script=[Said(said), _structured]), [], response_format=kind())
-        try:
-            return driver.invoke()
-        except Exception as error:
-            run.places.failed(error)
-            return None
+    driver = _driver(run, Hosted(script=[Said(said), _structured]), [], response_format=_FORMATS[name]())
+    try:
+        return driver.invoke()
+    except Exception as error:
+        run.places.failed(error)
+        return None
 
 
 def _structured() -> Said:
     return Said(AIMessage("", tool_calls=[{**_CALL, "name": "Model", "args": {"mail": "fine"}}]))  # type: ignore[list-item]
-
-
-for _name, _kind in _FORMATS.items():
-    _formatted(_name, _kind)
 
 
 # -- what tools return -----------------------------------------------------------------------------------------
@@ -311,54 +291,41 @@ class Found(AgentState[Any]):
     found: Any
 
 
-_TOOLS: dict[str, tuple[Callable[[Run], Any], list[str], dict[str, Any]]] = {
-    "result": (_tool_of, ["value", "step", "text", "error"], {}),
-    "artifact": (_artifact_of, ["value", "step"], {}),
-    "command": (_command_of, ["value", "step"], {"state_schema": Found}),
-    "message": (_message_of, ["value", "text"], {}),
-    "interrupt": (_interrupting, ["value", "text"], {}),
+_TOOLS: dict[str, Callable[[Run], Any]] = {
+    "result": _tool_of,
+    "artifact": _artifact_of,
+    "command": _command_of,
+    "message": _message_of,
+    "interrupt": _interrupting,
 }
-#: What a checkpoint cannot hold, so that LangGraph itself refuses it.
-_UNSAVED: list[str] = []
 
 
-def _returning(name: str, way_name: str, way: Callable[[Driver], Any]) -> None:
-    make, kinds, options = _TOOLS[name]
-
-    @route(
-        ROUTES,
-        f"agent, a tool's {name}, {way_name}",
-        carries=kinds,
-        covers=_COVERS,
-        raises=(ViolationError, Exception) if "error" in kinds else (ViolationError,),
-        skips=_UNSAVED,
-    )
-    def returns(run: Run) -> Any:
-        made = _async_tool_of if way_name.startswith("a") and make is _tool_of else make
-        return way(_driver(run, Hosted(script=[_calls, _ends]), [made(run)], **options))
+def _both(*names: str) -> list[tuple[str, str]]:
+    return [(name, way) for name in names for way in ("invoke", "stream")]
 
 
-for _name in _TOOLS:
-    for _way_name in ("invoke", "astream_events", "stream") if _name == "result" else ("invoke", "stream"):
-        _returning(_name, _way_name, _WAYS[_way_name])
-
-
-@route(
-    ROUTES,
-    "agent that is interrupted by its tool and goes on",
-    carries=["text"],
-    covers=_COVERS,
-    raises=(ViolationError,),
+@_agents(
+    "agent, a tool's {}, {}",
+    [("result", way) for way in ("invoke", "astream_events", "stream")],
+    carries=["value", "step", "text", "error"],
+    raises=(ViolationError, Exception),
 )
+@_agents("agent, a tool's {}, {}", _both("artifact", "command"), carries=["value", "step"])
+@_agents("agent, a tool's {}, {}", _both("message", "interrupt"), carries=["value", "text"])
+def returns(run: Run, name: str, way: str) -> Any:
+    made = _async_tool_of if name == "result" and way.startswith("a") else _TOOLS[name]
+    state = {"state_schema": Found} if name == "command" else {}
+    return _WAYS[way](_driver(run, Hosted(script=[_calls, _ends]), [made(run)], **state))
+
+
+@_agent("agent that is interrupted by its tool and goes on", carries=["text"])
 def goes_on(run: Run) -> None:
     driver = _driver(run, Hosted(script=[_calls, _ends]), [_interrupting(run)])
     driver.invoke()
     driver.stream(Command(resume="yes"))
 
 
-@route(
-    ROUTES, "agent that is a tool of an agent", carries=["answer"], covers=_COVERS, raises=(ViolationError,)
-)
+@_agent("agent that is a tool of an agent", carries=["answer"])
 def nested(run: Run) -> None:
     inner = create_agent(
         Hosted(script=[run.value(), _ends]), tools=[_fine()], middleware=[NCOGuardMiddleware(run.guard())]
@@ -416,47 +383,34 @@ _BESIDE: dict[str, Callable[[Run], Any]] = {
 }
 
 
-def _beside(name: str, build: Callable[[Run], Any], *, last: bool) -> None:
-    where = "behind" if last else "before"
-
-    @route(
-        ROUTES,
-        f"agent, {name} {where} ours",
-        carries=["answer"],
-        covers=_COVERS,
-        raises=(ViolationError,),
-        silent=True,
-    )
-    def beside(run: Run) -> None:
-        failing = name == "ModelFallbackMiddleware"
-        host: Any = (
-            Hosted(script=[Said(AIMessage("x"), error=ValueError("down"))]) if failing else _said_by(run)
-        )
-        if name in ("SummarizationMiddleware", "middleware that exchanges the model", "LLMToolEmulator"):
-            host = Hosted(script=[_calls, _ends])
-        extra = [build(run)]
-        try:
-            driver = _driver(run, host, [_fine()], extra=([], extra) if last else (extra, []))
-        except NCOGuardError as error:
-            run.places.failed(error)  # refused when the agent is built
-            return
-        driver.invoke()
-
-
-for _name, _build in _BESIDE.items():
-    for _last in (False, True):
-        # What middleware before ours answers or adds is documented to be outside.
-        if _last or _name not in ("middleware that answers",):
-            _beside(_name, _build, last=_last)
-
-
-@route(
-    ROUTES,
-    "agent, ToolRetryMiddleware",
-    carries=["error"],
-    covers=_COVERS,
-    raises=(Exception,),
+@_agents(
+    "agent, {} {} ours",
+    # What middleware before ours answers or adds is documented to be outside.
+    [
+        (name, where)
+        for name in _BESIDE
+        for where in ("before", "behind")
+        if where == "behind" or name != "middleware that answers"
+    ],
+    carries=["answer"],
+    silent=True,
 )
+def beside(run: Run, name: str, where: str) -> None:
+    host: Any = _said_by(run)
+    if name == "ModelFallbackMiddleware":
+        host = failing_host(ValueError("down"))
+    if name in ("SummarizationMiddleware", "middleware that exchanges the model", "LLMToolEmulator"):
+        host = Hosted(script=[_calls, _ends])
+    extra = [_BESIDE[name](run)]
+    try:
+        driver = _driver(run, host, [_fine()], extra=([], extra) if where == "behind" else (extra, []))
+    except NCOGuardError as error:
+        run.places.failed(error)  # refused when the agent is built
+        return
+    driver.invoke()
+
+
+@_agent("agent, ToolRetryMiddleware", carries=["error"], raises=(Exception,))
 def retried(run: Run) -> None:
     for extra in (([_retry()], []), ([], [_retry()])):
         try:
@@ -472,32 +426,22 @@ def _retry() -> Any:
 # -- local models ----------------------------------------------------------------------------------------------
 
 
-def _locals(name: str, way: Callable[[Driver], Any]) -> None:
-    @route(
-        ROUTES,
-        f"agent over ChatNCOGuard, {name}",
-        carries=["written", "called"],
-        covers=[*_COVERS, "langchain_nco_guard.ChatNCOGuard"],
-        raises=(ViolationError,),
+@_agents(
+    "agent over ChatNCOGuard, {}",
+    ["invoke", "stream"],
+    carries=["written", "called"],
+    covers=[*_COVERS, "langchain_nco_guard.ChatNCOGuard"],
+)
+def writes(run: Run, name: str) -> Any:
+    chat = ChatNCOGuard(
+        model=insisting(run.value()), tokenizer=tokenizer(), guard=run.guard(), max_tokens=90, temperature=0
     )
-    def writes(run: Run) -> Any:
-        chat = ChatNCOGuard(
-            model=insisting(run.value()),
-            tokenizer=tokenizer(),
-            guard=run.guard(),
-            max_tokens=90,
-            temperature=0,
-        )
-        driver = _driver(run, chat, [_fine()])
-        driver.agent = driver.agent.with_config(recursion_limit=5)
-        try:
-            return way(driver)
-        except Exception as error:
-            if type(error).__name__ != "GraphRecursionError":
-                raise
-            run.places.failed(error)
-            return None
-
-
-for _name in ("invoke", "stream"):
-    _locals(_name, _WAYS[_name])
+    driver = _driver(run, chat, [_fine()])
+    driver.agent = driver.agent.with_config(recursion_limit=5)
+    try:
+        return _WAYS[name](driver)
+    except Exception as error:
+        if type(error).__name__ != "GraphRecursionError":
+            raise
+        run.places.failed(error)
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +20,7 @@ from nco_guard import Guard, Verifier, verify
 from nco_guard.audit import JsonLinesSink, read_events
 from nco_guard.errors import ViolationError
 from tests.leaks.local import insisting, knowing_tokenizer, longing, pipe_of, tokenizer
-from tests.leaks.routes import Route, Run, route
+from tests.leaks.routes import Route, Run, route, routes
 
 __all__ = ["ROUTES"]
 
@@ -55,29 +56,28 @@ _GENERATE: dict[str, dict[str, Any]] = {
 }
 
 
-def _generation(name: str, options: dict[str, Any]) -> None:
-    @route(
-        ROUTES,
-        f"Guard.generate, {name}",
-        carries=["written"],
-        covers=["nco_guard.Guard", "nco_guard.Guard.generate", "nco_guard.Policy", "nco_guard.RegexRule"],
-        # Of eleven tokens few texts have come to the secret.
-        silent=name in ("short", "stop strings"),
-    )
-    def generate(run: Run) -> None:
-        torch.manual_seed(0)
-        # Without a sink where the host must not be asked.
-        guard = Guard(run.policy) if "tables" in options else run.guard()
-        prompts = [PROMPT, f"hello {PROMPT}"] if name == "greedy" else PROMPT
-        settings = {"max_new_tokens": LENGTH, "do_sample": False, **options}
-        _shown(run, guard.generate(_model(run), tokenizer(), prompts, **settings))
-        run.places.add(
-            "guard", [repr(guard), str(guard), repr(guard.history), *map(repr, guard.history.runs)]
-        )
+_generated = partial(
+    routes,
+    ROUTES,
+    "Guard.generate, {}",
+    carries=["written"],
+    covers=["nco_guard.Guard", "nco_guard.Guard.generate", "nco_guard.Policy", "nco_guard.RegexRule"],
+)
+#: Of eleven tokens few texts have come to the secret.
+_SHORT = ("short", "stop strings")
 
 
-for _name, _options in _GENERATE.items():
-    _generation(_name, _options)
+@_generated(cases=[name for name in _GENERATE if name not in _SHORT])
+@_generated(cases=_SHORT, silent=True)
+def generate(run: Run, name: str) -> None:
+    torch.manual_seed(0)
+    options = _GENERATE[name]
+    # Without a sink where the host must not be asked.
+    guard = Guard(run.policy) if "tables" in options else run.guard()
+    prompts = [PROMPT, f"hello {PROMPT}"] if name == "greedy" else PROMPT
+    settings = {"max_new_tokens": LENGTH, "do_sample": False, **options}
+    _shown(run, guard.generate(_model(run), tokenizer(), prompts, **settings))
+    run.places.add("guard", [repr(guard), str(guard), repr(guard.history), *map(repr, guard.history.runs)])
 
 
 @route(
@@ -201,22 +201,14 @@ def _forwarded(pipe: Any, forward: Any) -> Any:
     )
 
 
-def _pipelines(name: str, call: Any) -> None:
-    @route(
-        ROUTES,
-        f"Guard.wrap, {name}",
-        carries=["written"],
-        covers=["nco_guard.Guard.wrap"],
-        # What is refused by name shows nothing.
-        silent=name in _INNER,
-        raises=(AttributeError,) if name in _INNER else (),
-    )
-    def wrapped(run: Run) -> None:
-        run.places.returned(call(run.guard().wrap(pipe_of(_model(run)))))
+_wrapped = partial(routes, ROUTES, "Guard.wrap, {}", carries=["written"], covers=["nco_guard.Guard.wrap"])
 
 
-for _name, _call in _CALLS.items():
-    _pipelines(_name, _call)
+@_wrapped(cases=[name for name in _CALLS if name not in _INNER])
+# What is refused by name shows nothing.
+@_wrapped(cases=_INNER, silent=True, raises=(AttributeError,))
+def wrapped(run: Run, name: str) -> None:
+    run.places.returned(_CALLS[name](run.guard().wrap(pipe_of(_model(run)))))
 
 
 # -- processors and sessions -----------------------------------------------------------------------------------
@@ -301,61 +293,58 @@ def redact(run: Run) -> None:
     run.places.add("redaction", done)
 
 
-def _verified(name: str, covers: list[str], report: Any) -> None:
-    @route(ROUTES, name, carries=["text"], covers=covers, silent=True)
-    def verified(run: Run) -> None:
-        made = report(run)
-        run.places.add("report", made)
-        run.places.add("report as text", [repr(made), str(made)])
+def _reported(run: Run, made: Any) -> None:
+    run.places.add("report", made)
+    run.places.add("report as text", [repr(made), str(made)])
 
 
-_verified(
-    "Guard.verify",
-    ["nco_guard.Guard.verify", "nco_guard.Report", "nco_guard.Finding"],
-    lambda run: run.guard().verify(run.value()),
+_report = partial(route, ROUTES, carries=["text"], silent=True)
+
+
+@_report("Guard.verify", covers=["nco_guard.Guard.verify", "nco_guard.Report", "nco_guard.Finding"])
+def verified(run: Run) -> None:
+    _reported(run, run.guard().verify(run.value()))
+
+
+@_report("Guard.verify_many", covers=["nco_guard.Guard.verify_many"])
+def verified_many(run: Run) -> None:
+    _reported(run, run.guard().verify_many([run.value(), "b"]))
+
+
+@_report("Verifier", covers=["nco_guard.Verifier", "nco_guard.Guard.verifier"])
+def by_verifier(run: Run) -> None:
+    _reported(run, Verifier(run.policy).verify(run.value()))
+
+
+@_report("verify", covers=["nco_guard.verify"])
+def by_function(run: Run) -> None:
+    _reported(run, verify(run.policy, run.value()))
+
+
+@routes(
+    ROUTES,
+    "Guard.stream_verifier, {}, pieces of {}",
+    [(action, size) for action in ("redact", "raise") for size in (1, 7)],
+    carries=["text"],
+    covers=["nco_guard.Guard.stream_verifier"],
+    raises=(ViolationError,),
+    unchanged=True,
 )
-_verified(
-    "Guard.verify_many",
-    ["nco_guard.Guard.verify_many"],
-    lambda run: run.guard().verify_many([run.value(), "b"]),
-)
-_verified(
-    "Verifier",
-    ["nco_guard.Verifier", "nco_guard.Guard.verifier"],
-    lambda run: Verifier(run.policy).verify(run.value()),
-)
-_verified("verify", ["nco_guard.verify"], lambda run: verify(run.policy, run.value()))
+def streamed(run: Run, action: Any, size: int) -> None:
+    verifier, text = run.guard().stream_verifier(action=action), run.value()
 
+    def pieces() -> Iterator[str]:
+        for start in range(0, len(text), size):
+            yield verifier.feed(text[start : start + size])
+        yield verifier.finish()
 
-def _streamed(action: Any, size: int) -> None:
-    @route(
-        ROUTES,
-        f"Guard.stream_verifier, {action}, pieces of {size}",
-        carries=["text"],
-        covers=["nco_guard.Guard.stream_verifier"],
-        raises=(ViolationError,),
-        unchanged=True,
-    )
-    def streamed(run: Run) -> None:
-        verifier, text = run.guard().stream_verifier(action=action), run.value()
-
-        def pieces() -> Iterator[str]:
-            for start in range(0, len(text), size):
-                yield verifier.feed(text[start : start + size])
-            yield verifier.finish()
-
-        shown: list[str] = []
-        try:
-            shown.extend(pieces())
-        finally:
-            run.places.chunks(shown)
-            run.places.add("report", verifier.report)
-        run.places.returned("".join(shown))
-
-
-for _action in ("redact", "raise"):
-    for _size in (1, 7):
-        _streamed(_action, _size)
+    shown: list[str] = []
+    try:
+        shown.extend(pieces())
+    finally:
+        run.places.chunks(shown)
+        run.places.add("report", verifier.report)
+    run.places.returned("".join(shown))
 
 
 # -- the command line ------------------------------------------------------------------------------------------
@@ -365,14 +354,6 @@ _COMMANDS: dict[str, list[str]] = {
     "JSON": ["verify", "--format", "json"],
     "SARIF": ["verify", "--format", "sarif"],
 }
-
-
-def _commands(name: str, arguments: list[str]) -> None:
-    @route(
-        ROUTES, f"nco-guard verify, {name}", carries=["text"], covers=["nco_guard.cli.verify"], silent=True
-    )
-    def command(run: Run) -> None:
-        _called(run, [*arguments, str(_policy_file(run)), str(_text_file(run))])
 
 
 def _policy_file(run: Run) -> Path:
@@ -398,8 +379,11 @@ def _called(run: Run, arguments: list[str]) -> str:
     return done.stdout
 
 
-for _name, _arguments in _COMMANDS.items():
-    _commands(_name, _arguments)
+@routes(
+    ROUTES, "nco-guard verify, {}", _COMMANDS, carries=["text"], covers=["nco_guard.cli.verify"], silent=True
+)
+def command(run: Run, name: str) -> None:
+    _called(run, [*_COMMANDS[name], str(_policy_file(run)), str(_text_file(run))])
 
 
 @route(ROUTES, "nco-guard verify --redact", carries=["text"], covers=["nco_guard.cli.verify"], unchanged=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
@@ -18,9 +19,9 @@ from langchain_nco_guard import (
     to_runnable,
 )
 from nco_guard.errors import ViolationError
-from tests.leaks.hosts_langchain import Hosted, Said, observers
+from tests.leaks.hosts_langchain import Hosted, failing_host, observers
 from tests.leaks.local import insisting, pipe_of, tokenizer
-from tests.leaks.routes import Route, Run, route
+from tests.leaks.routes import Route, Run, route, routes
 from tests.leaks.shapes_values import Model
 
 __all__ = ["ROUTES"]
@@ -42,43 +43,43 @@ def _chain(run: Run, action: str = "redact") -> tuple[Any, dict[str, Any], obser
     return RunnableLambda(lambda _: run.value()) | run.guard().to_runnable(action=action), {}, seen
 
 
-def _steps(name: str, use: Callable[..., Any], **options: Any) -> None:
-    given: dict[str, Any] = {
-        "carries": ["value", "step", "text"],
-        "covers": _STEP,
-        "unchanged": True,
-        **options,
-    }
-    route(ROUTES, f"GuardRunnable, {name}", **given)(use)
+_step = partial(route, ROUTES, carries=["value", "step", "text"], covers=_STEP, unchanged=True)
 
 
+@_step("GuardRunnable, invoke")
 def invoke(run: Run) -> None:
     step = to_runnable(run.guard(), action="redact")
     run.places.returned(step.invoke(run.value()))
     run.places.add("runnable", [repr(step), str(step)])
 
 
+@_step("GuardRunnable, ainvoke")
 async def ainvoke(run: Run) -> None:
     run.places.returned(await run.guard().to_runnable(action="redact").ainvoke(run.value()))
 
 
+@_step("GuardRunnable, raise", raises=(ViolationError,))
 def raising(run: Run) -> None:
     run.places.returned(GuardRunnable(run.guard(), "raise").invoke(run.value()))
 
 
+@_step("GuardRunnable, batch")
 def batched(run: Run) -> None:
     run.places.returned(run.guard().to_runnable(action="redact").batch([run.value(), "b"])[0])
 
 
+@_step("GuardRunnable, abatch")
 async def abatched(run: Run) -> None:
     run.places.returned((await run.guard().to_runnable(action="redact").abatch([run.value()]))[0])
 
 
+@_step("GuardRunnable, stream")
 def streams(run: Run) -> None:
     chunks = run.places.chunks(run.guard().to_runnable(action="redact").stream(run.value()))
     run.places.returned(_whole(chunks))
 
 
+@_step("GuardRunnable, astream")
 async def astreams(run: Run) -> None:
     chunks = [one async for one in run.guard().to_runnable(action="redact").astream(run.value())]
     run.places.returned(_whole(run.places.chunks(chunks)))
@@ -91,20 +92,11 @@ def _whole(chunks: list[Any]) -> Any:
     return whole
 
 
+@_step("GuardRunnable, in a chain with callbacks")
 def observed(run: Run) -> None:
     chain, _, seen = _chain(run)
     with seen as config:
         run.places.returned(chain.invoke("x", {"callbacks": config["callbacks"][1:]}))
-
-
-_steps("invoke", invoke)
-_steps("ainvoke", ainvoke)
-_steps("raise", raising, raises=(ViolationError,))
-_steps("batch", batched)
-_steps("abatch", abatched)
-_steps("stream", streams)
-_steps("astream", astreams)
-_steps("in a chain with callbacks", observed)
 
 
 @route(
@@ -160,54 +152,49 @@ _CHAINS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _streams_of(
-    kind: str, make: Callable[[str], Any], where: str, build: Callable[[Any], Any], action: str
-) -> None:
-    @route(
-        ROUTES,
-        f"GuardRunnable, stream of {kind}{where}, {action}",
-        carries=["text"],
-        covers=_STEP,
-        raises=(ViolationError,),
-        skips=["long"],
-    )
-    def streamed(run: Run) -> None:
-        chain = _in_pieces(run, make) | build(run.guard().to_runnable(action=action))
-        chunks: list[Any] = []
-        try:
-            chunks.extend(chain.stream("x"))
-        finally:
-            run.places.chunks(chunks)
-        run.places.returned(_whole(chunks))
-
-    @route(
-        ROUTES,
-        f"GuardRunnable, astream of {kind}{where}, {action}",
-        carries=["text"],
-        covers=_STEP,
-        raises=(ViolationError,),
-        skips=["long"],
-    )
-    async def astreamed(run: Run) -> None:
-        chain = _in_pieces(run, make) | build(run.guard().to_runnable(action=action))
-        chunks = []
-        try:
-            async for chunk in chain.astream("x"):
-                chunks.append(chunk)  # noqa: PERF401
-        finally:
-            run.places.chunks(chunks)
-        run.places.returned(_whole(chunks))
+_of_streams = partial(
+    routes,
+    ROUTES,
+    cases=[
+        (kind, where, action)
+        for kind in _PIECES
+        for where in _CHAINS
+        for action in ("redact", "raise")
+        if not where or kind in ("texts", "dicts", "messages")
+    ],
+    carries=["text"],
+    covers=_STEP,
+    raises=(ViolationError,),
+    skips=["long"],
+)
 
 
-for _kind, _make in _PIECES.items():
-    for _where, _build in _CHAINS.items():
-        for _action in ("redact", "raise"):
-            if not _where or _kind in ("texts", "dicts", "messages"):
-                _streams_of(_kind, _make, _where, _build, _action)
+def _streaming(run: Run, kind: str, where: str, action: str) -> Any:
+    return _in_pieces(run, _PIECES[kind]) | _CHAINS[where](run.guard().to_runnable(action=action))
+
+
+@_of_streams(name="GuardRunnable, stream of {}{}, {}")
+def streamed(run: Run, *case: str) -> None:
+    chunks: list[Any] = []
+    try:
+        chunks.extend(_streaming(run, *case).stream("x"))
+    finally:
+        run.places.chunks(chunks)
+    run.places.returned(_whole(chunks))
+
+
+@_of_streams(name="GuardRunnable, astream of {}{}, {}")
+async def astreamed(run: Run, *case: str) -> None:
+    chunks = []
+    try:
+        async for chunk in _streaming(run, *case).astream("x"):
+            chunks.append(chunk)  # noqa: PERF401
+    finally:
+        run.places.chunks(chunks)
+    run.places.returned(_whole(chunks))
+
 
 # -- verified models -------------------------------------------------------------------------------------------
-
-_VERIFIED = ["langchain_nco_guard.VerifiedChatModel"]
 
 
 def _verified(run: Run, on_violation: str = "redact", **options: Any) -> Any:
@@ -322,23 +309,27 @@ _USES: dict[str, Callable[[Any, Run], Any]] = {
 }
 
 
-def _models(name: str, use: Callable[[Any, Run], Any], on_violation: str) -> None:
-    @route(
-        ROUTES,
-        f"VerifiedChatModel, {name}, {on_violation}",
-        carries=["answer"],
-        covers=_VERIFIED,
-        raises=(ViolationError,),
-    )
-    def used(run: Run) -> Any:
-        return use(_verified(run, on_violation), run)
+_model = partial(
+    routes,
+    ROUTES,
+    carries=["answer"],
+    covers=["langchain_nco_guard.VerifiedChatModel"],
+    raises=(ViolationError,),
+)
+_MAIN = ("invoke", "stream", "ainvoke", "astream")
 
 
-for _name, _use in _USES.items():
-    for _on in ("redact", "block") if _name in ("invoke", "stream", "ainvoke", "astream") else ("redact",):
-        _models(_name, _use, _on)
-_models("invoke", _vinvoke, "retry")
-_models("stream", _vstream, "retry")
+@_model(
+    "VerifiedChatModel, {}, {}",
+    [
+        *((name, on) for name in _USES for on in (("redact", "block") if name in _MAIN else ("redact",))),
+        ("invoke", "retry"),
+        ("stream", "retry"),
+    ],
+)
+def verified(run: Run, name: str, on_violation: str) -> Any:
+    return _USES[name](_verified(run, on_violation), run)
+
 
 _BUILDS: dict[str, Callable[[Any], Any]] = {
     "bound": lambda model: model.bind(stop=["zzz"]),
@@ -352,44 +343,30 @@ _BUILDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _built(name: str, build: Callable[[Any], Any]) -> None:
-    @route(
-        ROUTES,
-        f"VerifiedChatModel, {name}",
-        carries=["answer"],
-        covers=_VERIFIED,
-        raises=(ViolationError,),
-        silent=name.startswith("structured"),
+@_model("VerifiedChatModel, {}", [name for name in _BUILDS if not name.startswith("structured")])
+@_model("VerifiedChatModel, {}", [name for name in _BUILDS if name.startswith("structured")], silent=True)
+def built(run: Run, name: str) -> None:
+    with observers(run.places) as config:
+        made = _BUILDS[name](_verified(run))
+        for answer in (made.invoke, lambda *given: list(made.stream(*given))):
+            try:
+                run.places.add("answer", answer(ASK, config), parsed=True)
+            except Exception as error:
+                run.places.failed(error)
+
+
+@routes(
+    ROUTES,
+    "VerifiedChatModel over a host that fails, {}",
+    [*_MAIN, "astream_events"],
+    carries=["error"],
+    covers=["langchain_nco_guard.VerifiedChatModel"],
+    raises=(Exception,),
+)
+def failing(run: Run, name: str) -> Any:
+    return _USES[name](
+        VerifiedChatModel.over(failing_host(run.value()), run.guard(), on_violation="redact"), run
     )
-    def used(run: Run) -> None:
-        with observers(run.places) as config:
-            made = build(_verified(run))
-            for answer in (made.invoke, lambda *given: list(made.stream(*given))):
-                try:
-                    run.places.add("answer", answer(ASK, config), parsed=True)
-                except Exception as error:
-                    run.places.failed(error)
-
-
-for _name, _build in _BUILDS.items():
-    _built(_name, _build)
-
-
-def _failing(name: str, use: Callable[[Any, Run], Any]) -> None:
-    @route(
-        ROUTES,
-        f"VerifiedChatModel over a host that fails, {name}",
-        carries=["error"],
-        covers=_VERIFIED,
-        raises=(Exception,),
-    )
-    def used(run: Run) -> Any:
-        said = Said(AIMessage("Some text of the answer"), error=run.value())
-        return use(VerifiedChatModel.over(Hosted(script=[said]), run.guard(), on_violation="redact"), run)
-
-
-for _name in ("invoke", "stream", "ainvoke", "astream", "astream_events"):
-    _failing(_name, _USES[_name])
 
 
 @route(
@@ -442,19 +419,15 @@ def _local(run: Run, **options: Any) -> Any:
     return ChatNCOGuard(model=insisting(run.value()), tokenizer=tokenizer(), guard=run.guard(), **given)
 
 
-def _chats(name: str, use: Callable[[Any, Run], Any]) -> None:
-    @route(
-        ROUTES,
-        f"ChatNCOGuard, {name}",
-        carries=["written"],
-        covers=["langchain_nco_guard.ChatNCOGuard"],
-    )
-    def used(run: Run) -> Any:
-        return use(_local(run), run)
-
-
-for _name in ("invoke", "stream", "batch", "generate", "ainvoke", "astream", "astream_events"):
-    _chats(_name, _USES[_name])
+@routes(
+    ROUTES,
+    "ChatNCOGuard, {}",
+    [name for name in _USES if name not in ("abatch", "astream_log")],
+    carries=["written"],
+    covers=["langchain_nco_guard.ChatNCOGuard"],
+)
+def chats(run: Run, name: str) -> Any:
+    return _USES[name](_local(run), run)
 
 
 @route(
@@ -493,19 +466,6 @@ _TOOL = {
 }
 
 
-def _llms(name: str, use: Callable[[Any, Run], Any]) -> None:
-    @route(
-        ROUTES,
-        f"GuardedPipeline, {name}",
-        carries=["written"],
-        covers=["langchain_nco_guard.GuardedPipeline"],
-    )
-    def used(run: Run) -> Any:
-        llm = GuardedPipeline(pipeline=pipe_of(insisting(run.value()), max_new_tokens=72), guard=run.guard())
-        run.places.add("llm", [repr(llm.guard), str(llm.guard)])
-        return use(llm, run)
-
-
 def _linvoke(llm: Any, run: Run) -> None:
     with observers(run.places) as config:
         run.places.returned(llm.invoke("assistant:~ ", config))
@@ -534,12 +494,24 @@ def _lbatch(llm: Any, run: Run) -> None:
     run.places.returned(llm.batch(["assistant:~ ", "b assistant:~ "]))
 
 
-for _name, _use in {
+_LLM_USES: dict[str, Callable[[Any, Run], Any]] = {
     "invoke": _linvoke,
     "stream": _lstream,
     "generate": _lgenerate,
     "ainvoke": _lainvoke,
     "astream": _lastream,
     "batch": _lbatch,
-}.items():
-    _llms(_name, _use)
+}
+
+
+@routes(
+    ROUTES,
+    "GuardedPipeline, {}",
+    _LLM_USES,
+    carries=["written"],
+    covers=["langchain_nco_guard.GuardedPipeline"],
+)
+def llms(run: Run, name: str) -> Any:
+    llm = GuardedPipeline(pipeline=pipe_of(insisting(run.value()), max_new_tokens=72), guard=run.guard())
+    run.places.add("llm", [repr(llm.guard), str(llm.guard)])
+    return _LLM_USES[name](llm, run)

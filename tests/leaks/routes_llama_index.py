@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llama_index.core import SummaryIndex
@@ -28,7 +29,7 @@ from llama_index.llms.nco_guard import (
 from nco_guard.errors import NCOGuardError, ViolationError
 from tests.leaks.hosts_llama_index import HostedLLM, Reply, observed, watched_callbacks
 from tests.leaks.local import insisting, tokenizer
-from tests.leaks.routes import Route, Run, route
+from tests.leaks.routes import Route, Run, route, routes
 from tests.leaks.shapes_values import Model
 
 __all__ = ["ROUTES"]
@@ -196,17 +197,13 @@ _MORE: dict[str, Callable[[Any, Run], Any]] = {
     "as_structured_llm": _structured_llm,
     "LLMTextCompletionProgram": _program,
 }
-_QUIET = ("structured_predict", "as_structured_llm", "LLMTextCompletionProgram")
-_TEXT_ONLY = (
-    "complete",
-    "acomplete",
-    "stream_complete",
-    "astream_complete",
-    "predict",
-    "apredict",
-    "stream",
-    "astream",
-)
+_ALL = {**_USES, **_MORE}
+#: A completion holds no blocks; programs show what they could parse.
+_SILENT = [
+    *("structured_predict", "as_structured_llm", "LLMTextCompletionProgram"),
+    *("complete", "acomplete", "stream_complete", "astream_complete"),
+    *("predict", "apredict", "stream", "astream"),
+]
 
 
 def _lookup(result: Any = "fine") -> FunctionTool:
@@ -217,26 +214,27 @@ def _lookup(result: Any = "fine") -> FunctionTool:
     return FunctionTool.from_defaults(lookup)
 
 
-def _verified(run: Run, action: str, **options: Any) -> Any:
-    return VerifiedLLM(HostedLLM(script=[run.value()]), policy=run.guard(), action=action, **options)
+_llms = partial(routes, ROUTES, carries=["reply"], covers=[_NAMES + "VerifiedLLM"], raises=(ViolationError,))
 
 
-def _llms(name: str, use: Callable[[Any, Run], Any], action: str) -> None:
-    @route(
-        ROUTES,
-        f"VerifiedLLM.{name}, {action}",
-        carries=["reply"],
-        covers=[_NAMES + "VerifiedLLM"],
-        raises=(ViolationError,),
-        # A completion holds no blocks; programs show what they could parse.
-        silent=name in (*_QUIET, *_TEXT_ONLY),
-    )
-    def used(run: Run) -> Any:
-        with observed(run.places), watched_callbacks(run.places) as manager:
-            hosted = HostedLLM(script=[run.value()], callback_manager=manager)
-            llm = VerifiedLLM(hosted, policy=run.guard(), action=action)
-            run.places.add("llm", [llm.to_payload(), llm.metadata])
-            return _either(use, llm, run)
+@_llms(
+    "VerifiedLLM.{}, {}",
+    [
+        (name, action)
+        for name in _ALL
+        if name not in _SILENT
+        for action in (
+            ("redact", "raise") if name in ("chat", "astream_chat", "stream_chat") else ("redact",)
+        )
+    ],
+)
+@_llms("VerifiedLLM.{}, {}", [(name, "redact") for name in _SILENT], silent=True)
+def verified(run: Run, name: str, action: str) -> Any:
+    with observed(run.places), watched_callbacks(run.places) as manager:
+        hosted = HostedLLM(script=[run.value()], callback_manager=manager)
+        llm = VerifiedLLM(hosted, policy=run.guard(), action=action)
+        run.places.add("llm", [llm.to_payload(), llm.metadata])
+        return _either(_ALL[name], llm, run)
 
 
 def _either(use: Callable[[Any, Run], Any], llm: Any, run: Run) -> Any:
@@ -249,48 +247,37 @@ def _either(use: Callable[[Any, Run], Any], llm: Any, run: Run) -> Any:
         asyncio.run(answer)
 
 
-for _name, _use in {**_USES, **_MORE}.items():
-    for _action in ("redact", "raise"):
-        if _action == "redact" or _name in ("chat", "astream_chat", "stream_chat"):
-            _llms(_name, _use, _action)
+@routes(
+    ROUTES,
+    "VerifiedLLM over a host that fails, {}",
+    ["chat", "achat", "stream_chat", "astream_chat", "complete", "stream_complete"],
+    carries=["error"],
+    covers=[_NAMES + "VerifiedLLM"],
+    raises=(Exception,),
+)
+def failing(run: Run, name: str) -> Any:
+    with observed(run.places):
+        hosted = HostedLLM(script=[Reply([TextBlock(text="Some text")], error=run.value())])
+        return _either(_USES[name], VerifiedLLM(hosted, policy=run.guard(), action="redact"), run)
 
 
-def _failing(name: str, use: Callable[[Any, Run], Any]) -> None:
-    @route(
-        ROUTES,
-        f"VerifiedLLM over a host that fails, {name}",
-        carries=["error"],
-        covers=[_NAMES + "VerifiedLLM"],
-        raises=(Exception,),
+def _local(run: Run, tokens: int, **options: Any) -> NCOGuardLLM:
+    return NCOGuardLLM(
+        insisting(run.value()),
+        tokenizer(),
+        policy=run.guard(),
+        max_new_tokens=tokens,
+        generate_kwargs={"do_sample": False},
+        **options,
     )
-    def used(run: Run) -> Any:
-        with observed(run.places):
-            hosted = HostedLLM(script=[Reply([TextBlock(text="Some text")], error=run.value())])
-            return _either(use, VerifiedLLM(hosted, policy=run.guard(), action="redact"), run)
 
 
-for _name in ("chat", "achat", "stream_chat", "astream_chat", "complete", "stream_complete"):
-    _failing(_name, _USES[_name])
-
-
-def _locals(name: str, use: Callable[[Any, Run], Any]) -> None:
-    @route(ROUTES, f"NCOGuardLLM.{name}", carries=["written"], covers=[_NAMES + "NCOGuardLLM"])
-    def used(run: Run) -> Any:
-        with observed(run.places), watched_callbacks(run.places) as manager:
-            llm = NCOGuardLLM(
-                insisting(run.value()),
-                tokenizer(),
-                policy=run.guard(),
-                max_new_tokens=72,
-                callback_manager=manager,
-                generate_kwargs={"do_sample": False},
-            )
-            run.places.add("llm", [llm.to_payload(), repr(llm.guard)])
-            return _either(use, llm, run)
-
-
-for _name, _use in _USES.items():
-    _locals(_name, _use)
+@routes(ROUTES, "NCOGuardLLM.{}", _USES, carries=["written"], covers=[_NAMES + "NCOGuardLLM"])
+def locally(run: Run, name: str) -> Any:
+    with observed(run.places), watched_callbacks(run.places) as manager:
+        llm = _local(run, 72, callback_manager=manager)
+        run.places.add("llm", [llm.to_payload(), repr(llm.guard)])
+        return _either(_USES[name], llm, run)
 
 
 @route(
@@ -302,20 +289,12 @@ for _name, _use in _USES.items():
 )
 def called(run: Run) -> None:
     with observed(run.places):
-        llm = NCOGuardLLM(
-            insisting(run.value()),
-            tokenizer(),
-            policy=run.guard(),
-            max_new_tokens=110,
-            generate_kwargs={"do_sample": False},
-        )
+        llm = _local(run, 110)
         _tools(llm, run)
         _stream_tools(llm, run)
 
 
 # -- tools -----------------------------------------------------------------------------------------------------
-
-_HIDDEN_IN = ("event AgentToolCallEvent",)
 
 
 def _output(run: Run, output: Any) -> None:
@@ -347,35 +326,33 @@ async def _async_fn(tool: Any, run: Run) -> None:
 _OF_TOOLS |= {"acall": _acall, "async_fn": _async_fn}
 
 
-def _tools_of(name: str, use: Callable[[Any, Run], Any]) -> None:
-    @route(
-        ROUTES,
-        f"verified_tool, {name}",
-        carries=["value", "text", "node"],
-        covers=[_NAMES + "verified_tool"],
-    )
-    def used(run: Run) -> Any:
-        with observed(run.places):
-            return _either(use, _tool(run), run)
-
-    @route(
-        ROUTES,
-        f"verified_tool that fails, {name}",
-        carries=["error"],
-        covers=[_NAMES + "verified_tool"],
-        raises=(Exception,),
-    )
-    def failed(run: Run) -> Any:
-        def fails(name: str = "") -> str:
-            """Fail."""
-            raise run.value()
-
-        with observed(run.places):
-            return _either(use, verified_tool(FunctionTool.from_defaults(fails), run.guard()), run)
+@routes(
+    ROUTES,
+    "verified_tool, {}",
+    _OF_TOOLS,
+    carries=["value", "text", "node"],
+    covers=[_NAMES + "verified_tool"],
+)
+def tools_return(run: Run, name: str) -> Any:
+    with observed(run.places):
+        return _either(_OF_TOOLS[name], _tool(run), run)
 
 
-for _name, _use in _OF_TOOLS.items():
-    _tools_of(_name, _use)
+@routes(
+    ROUTES,
+    "verified_tool that fails, {}",
+    _OF_TOOLS,
+    carries=["error"],
+    covers=[_NAMES + "verified_tool"],
+    raises=(Exception,),
+)
+def tools_fail(run: Run, name: str) -> Any:
+    def fails(name: str = "") -> str:
+        """Fail."""
+        raise run.value()
+
+    with observed(run.places):
+        return _either(_OF_TOOLS[name], verified_tool(FunctionTool.from_defaults(fails), run.guard()), run)
 
 
 @route(ROUTES, "verified_tool, ToolOutput", carries=["value", "text"], covers=[_NAMES + "verified_tool"])
@@ -390,7 +367,7 @@ def tool_output(run: Run) -> None:
 
 
 @route(ROUTES, "verified_tool, partial parameters", carries=["text"], covers=[_NAMES + "verified_tool"])
-def partial(run: Run) -> None:
+def partial_parameters(run: Run) -> None:
     def lookup(name: str = "", who: str = "") -> Any:
         """Look up."""
         return who
@@ -417,29 +394,23 @@ def _nodes(run: Run) -> list[NodeWithScore]:
     return given if isinstance(given, list) else [NodeWithScore(node=given, score=0.5)]
 
 
-def _postprocessed(action: str) -> None:
-    @route(
-        ROUTES,
-        f"NCOGuardPostprocessor, {action}",
-        carries=["node", "nodes"],
-        covers=[_NAMES + "NCOGuardPostprocessor"],
-        raises=(ViolationError,),
-    )
-    def processed(run: Run) -> None:
-        made: Any = NCOGuardPostprocessor(run.guard(), action=action, audit=run.sink)  # type: ignore[arg-type]
-        nodes = made.postprocess_nodes(_nodes(run))
-        run.places.returned(nodes, parsed=True)
-        for scored in nodes:
-            run.places.add(
-                "content", [scored.node.get_content(mode) for mode in ("none", "llm", "all", "embed")]
-            )
-            run.places.add("as JSON", scored.model_dump_json())
-            run.places.add("metadata", scored.node.get_metadata_str("all"))
-            run.places.add("as a dict", scored.node.to_dict())
-
-
-for _action in ("redact", "raise", "drop"):
-    _postprocessed(_action)
+@routes(
+    ROUTES,
+    "NCOGuardPostprocessor, {}",
+    ["redact", "raise", "drop"],
+    carries=["node", "nodes"],
+    covers=[_NAMES + "NCOGuardPostprocessor"],
+    raises=(ViolationError,),
+)
+def processed(run: Run, action: Any) -> None:
+    made: Any = NCOGuardPostprocessor(run.guard(), action=action, audit=run.sink)
+    nodes = made.postprocess_nodes(_nodes(run))
+    run.places.returned(nodes, parsed=True)
+    for scored in nodes:
+        run.places.add("content", [scored.node.get_content(mode) for mode in ("none", "llm", "all", "embed")])
+        run.places.add("as JSON", scored.model_dump_json())
+        run.places.add("metadata", scored.node.get_metadata_str("all"))
+        run.places.add("as a dict", scored.node.to_dict())
 
 
 @route(
@@ -458,21 +429,17 @@ def engine(run: Run) -> None:
     run.places.add("metadata of sources", answer.metadata)
 
 
-def _parsed(action: str) -> None:
-    @route(
-        ROUTES,
-        f"NCOGuardOutputParser, {action}",
-        carries=["text"],
-        covers=[_NAMES + "NCOGuardOutputParser"],
-        raises=(ViolationError,),
-        unchanged=True,
-    )
-    def parsed(run: Run) -> None:
-        run.places.returned(NCOGuardOutputParser(run.guard(), action=action).parse(run.value()))  # type: ignore[arg-type]
-
-
-_parsed("redact")
-_parsed("raise")
+@routes(
+    ROUTES,
+    "NCOGuardOutputParser, {}",
+    ["redact", "raise"],
+    carries=["text"],
+    covers=[_NAMES + "NCOGuardOutputParser"],
+    raises=(ViolationError,),
+    unchanged=True,
+)
+def parsed(run: Run, action: Any) -> None:
+    run.places.returned(NCOGuardOutputParser(run.guard(), action=action).parse(run.value()))
 
 
 @route(
@@ -496,7 +463,8 @@ def inner_parser(run: Run) -> None:
 # -- agents ----------------------------------------------------------------------------------------------------
 
 
-def _agent(run: Run, llm: Any, tools: list[Any], kind: str, streaming: bool) -> Any:
+def _agent(llm: Any, tools: list[Any], kind: str, mode: str) -> Any:
+    streaming = mode == "streaming"
     if kind == "FunctionAgent":
         return FunctionAgent(tools=tools, llm=llm, streaming=streaming)
     formatter = ReActChatFormatter.from_defaults(system_header=HEADER)
@@ -527,55 +495,44 @@ _ACTS = "Thought: I look.\nAction: lookup\nAction Input: {}\n"
 _ANSWERS = "Thought: I can answer without using any more tools.\nAnswer: fine"
 
 
-def _agents(kind: str, streaming: bool) -> None:
-    mode = "streaming" if streaming else "whole"
+_agents = partial(
+    routes,
+    ROUTES,
+    cases=[(kind, mode) for kind in ("FunctionAgent", "ReActAgent") for mode in ("streaming", "whole")],
+    raises=(ViolationError,),
+)
 
-    @route(
-        ROUTES,
-        f"{kind} over VerifiedLLM, {mode}",
-        carries=["reply"],
-        covers=[_NAMES + "VerifiedLLM"],
-        raises=(ViolationError,),
-        silent=True,
+
+@_agents(name="{} over VerifiedLLM, {}", carries=["reply"], covers=[_NAMES + "VerifiedLLM"], silent=True)
+async def agents_answer(run: Run, kind: str, mode: str) -> None:
+    with observed(run.places):
+        hosted = HostedLLM(script=[run.value(), Reply([TextBlock(text=_ANSWERS)])])
+        llm = VerifiedLLM(hosted, policy=run.guard(), action="redact")
+        await _run_agent(run, _agent(llm, [_lookup()], kind, mode))
+
+
+@_agents(
+    name="{} with verified_tool, {}",
+    carries=["value", "text", "error"],
+    covers=[_NAMES + "verified_tool"],
+)
+async def agents_call(run: Run, kind: str, mode: str) -> None:
+    def result() -> Any:
+        value = run.value()
+        if run.shape.kind == "error":
+            raise value
+        return value
+
+    first = (
+        Reply([ToolCallBlock(tool_call_id="1", tool_name="lookup", tool_kwargs={})])
+        if kind == "FunctionAgent"
+        else Reply([TextBlock(text=_ACTS)])
     )
-    async def answers(run: Run) -> None:
-        with observed(run.places):
-            final = Reply([TextBlock(text=_ANSWERS)])
-            hosted = HostedLLM(script=[run.value(), final])
-            llm = VerifiedLLM(hosted, policy=run.guard(), action="redact")
-            await _run_agent(run, _agent(run, llm, [_lookup()], kind, streaming))
-
-    @route(
-        ROUTES,
-        f"{kind} with verified_tool, {mode}",
-        carries=["value", "text", "error"],
-        covers=[_NAMES + "verified_tool"],
-        raises=(ViolationError,),
-    )
-    async def tools(run: Run) -> None:
-        def result() -> Any:
-            value = run.value()
-            if run.shape.kind == "error":
-                raise value
-            return value
-
-        first = (
-            Reply([ToolCallBlock(tool_call_id="1", tool_name="lookup", tool_kwargs={})])
-            if kind == "FunctionAgent"
-            else Reply([TextBlock(text=_ACTS)])
-        )
-        with observed(run.places):
-            hosted = HostedLLM(script=[first, Reply([TextBlock(text=_ANSWERS)])])
-            guard = run.guard()
-            tool = verified_tool(_lookup(result), guard)
-            await _run_agent(
-                run, _agent(run, VerifiedLLM(hosted, policy=guard, action="redact"), [tool], kind, streaming)
-            )
-
-
-for _kind in ("FunctionAgent", "ReActAgent"):
-    for _streaming in (True, False):
-        _agents(_kind, _streaming)
+    with observed(run.places):
+        hosted = HostedLLM(script=[first, Reply([TextBlock(text=_ANSWERS)])])
+        guard = run.guard()
+        llm = VerifiedLLM(hosted, policy=guard, action="redact")
+        await _run_agent(run, _agent(llm, [verified_tool(_lookup(result), guard)], kind, mode))
 
 
 # -- audit -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ViolationError
 from nco_guard.values import Cleaner, ReplyReader, Text, ToolCall, texts_of
-from tests.leaks.routes import Route, Run, route
+from tests.leaks.routes import Route, Run, route, routes
 
 __all__ = ["ROUTES"]
 
@@ -135,28 +135,23 @@ _PIECES: dict[str, Any] = {
 }
 
 
-def _streamed(name: str, make: Any, action: Any) -> None:
-    @route(
-        ROUTES,
-        f"ValueStream of {name}, {action}",
-        carries=["text"],
-        covers=["nco_guard.values.ValueStream"],
-        skips=["long"],
-    )
-    def streamed(run: Run) -> None:
-        stream, text = _cleaner(run, action).stream(), run.value()
-        shown: list[Any] = []
-        try:
-            for at in range(0, len(text), 4):
-                shown += stream.feed(make(text[at : at + 4]))
-            shown += stream.finish()
-        finally:
-            run.places.chunks(shown)
-
-
-for _name, _make in _PIECES.items():
-    for _action in ("redact", "raise"):
-        _streamed(_name, _make, _action)
+@routes(
+    ROUTES,
+    "ValueStream of {}, {}",
+    [(name, action) for name in _PIECES for action in ("redact", "raise")],
+    carries=["text"],
+    covers=["nco_guard.values.ValueStream"],
+    skips=["long"],
+)
+def streamed(run: Run, name: str, action: Any) -> None:
+    stream, text = _cleaner(run, action).stream(), run.value()
+    shown: list[Any] = []
+    try:
+        for at in range(0, len(text), 4):
+            shown += stream.feed(_PIECES[name](text[at : at + 4]))
+        shown += stream.finish()
+    finally:
+        run.places.chunks(shown)
 
 
 @route(
