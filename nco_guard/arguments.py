@@ -1,25 +1,48 @@
-"""Arguments that are numbers: whole ones of any library are taken, everything else is refused by name."""
+"""Arguments as they come from callers: what cannot be meant is refused by name, before anything is done with it.
+
+Whole numbers of any library are taken; text is `str` and nothing else, since bytes and lists would be searched for
+something that is not in them.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import Any
 
-from nco_guard.errors import ArgumentError
+from nco_guard.errors import ArgumentError, ArgumentValueError
 
-__all__ = ["token_ids", "whole"]
+__all__ = [
+    "choice",
+    "file_path",
+    "function",
+    "text",
+    "texts",
+    "token_ids",
+    "truth",
+    "whole",
+    "whole_characters",
+]
 
 
-def whole(name: str, value: Any, remedy: str) -> int:
-    """A whole number, of Python, NumPy or a tensor of one; `ArgumentError` for anything else, truth values too."""
+def whole(name: str, value: Any, remedy: str, *, least: int | None = None) -> int:
+    """A whole number, of Python, NumPy or a tensor of one; `ArgumentError` for anything else, truth values too.
+
+    `least`: `ArgumentValueError` for what is smaller.
+    """
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         raise ArgumentError(f"{name}: a truth value is no number; {remedy}")
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except (TypeError, ValueError, RuntimeError):
         kind = type(value).__name__
         raise ArgumentError(f"{name}: a whole number is needed, not {kind}; {remedy}") from None
+    if least is not None and number < least:
+        raise ArgumentValueError(f"{name} must be {least} or more, got {number}; {remedy}")
+    return number
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
@@ -28,3 +51,83 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ArgumentError(f"{name}: {type(value).__name__} is no list; {remedy}")
     return tuple(sorted({whole(name, each, remedy) for each in value}))
+
+
+def truth(name: str, value: Any) -> bool:
+    """True or False; `ArgumentError` for anything else."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}: True or False is needed, not {type(value).__name__}")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    """A text; `ArgumentError` for anything else."""
+    if not isinstance(value, str):
+        raise ArgumentError(f"{name}: a str is needed, not {_kind(value)}")
+    return value
+
+
+def texts(name: str, values: Any) -> Sequence[str]:
+    """Several texts; `ArgumentError` for anything else, also a single text: its characters would be looked at alone."""
+    if isinstance(values, str | bytes | Mapping | AbstractSet) or not hasattr(values, "__getitem__"):
+        raise ArgumentError(f"{name}: a list of texts is needed, not {_kind(values)}")
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ArgumentError(f"{name}[{number}]: a str is needed, not {_kind(value)}")
+    return values  # type: ignore[no-any-return]
+
+
+def _kind(value: Any) -> str:
+    """What a value is; never what it says."""
+    kind = type(value).__name__
+    return f"{kind}: decode them first" if isinstance(value, bytes | bytearray) else kind
+
+
+def whole_characters(name: str, value: Any) -> None:
+    """`ArgumentValueError` for text, also in lists and mappings, that no tokenizer can read: half of a character."""
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Mapping):
+            stack += one.values()
+        elif isinstance(one, list | tuple):
+            stack += one
+        elif isinstance(one, str) and not one.isascii():
+            try:
+                one.encode()
+            except UnicodeEncodeError as error:
+                at = error.start
+                raise ArgumentValueError(
+                    f"{name}: half of a character (a lone surrogate) at position {at} of a text; replace it, as by "
+                    'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
+                ) from None
+
+
+def choice(name: str, value: Any, known: Sequence[str]) -> str:
+    """One of a few words; `ArgumentValueError` for any other, `ArgumentError` for what is no text."""
+    among = f"one of {', '.join(map(repr, known))}"
+    if not isinstance(value, str):
+        raise ArgumentError(f"{name}: {among}, not {type(value).__name__}")
+    if value not in known:
+        raise ArgumentValueError(f"{name} {value!r}: {among}")
+    return value
+
+
+def function(name: str, value: Any, takes: str) -> Any:
+    """Something that can be called; `ArgumentError` for anything else."""
+    if not callable(value):
+        raise ArgumentError(f"{name}: give {takes}, not {type(value).__name__}")
+    return value
+
+
+def file_path(name: str, value: Any) -> Path:
+    """A path that the system can have; `ArgumentError` and `ArgumentValueError` for anything else."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise ArgumentError(f"{name}: a path is needed, as str or pathlib.Path, not {type(value).__name__}")
+    try:
+        usable = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise ArgumentValueError(f"{name}: no file can have this name: it holds a null or half a character")
+    return Path(value)

@@ -43,12 +43,21 @@ from nco_guard.automata.inclusion import begins_with, escaping_text
 from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.automata.search import Searcher
 from nco_guard.copies import Shared
-from nco_guard.errors import PatternError, PolicyError, StateLimitError
+from nco_guard.errors import ArgumentError, PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.policy.models import canonical_json
 from nco_guard.store import Store, digest, made_by
 
-__all__ = ["UTF8_RULE", "CompiledPolicy", "CompiledRule", "Constraint", "arrived", "compile_policy", "crowds"]
+__all__ = [
+    "UTF8_RULE",
+    "CompiledPolicy",
+    "CompiledRule",
+    "Constraint",
+    "arrived",
+    "compile_policy",
+    "compiled_of",
+    "crowds",
+]
 
 UTF8_RULE = "utf-8"
 
@@ -361,6 +370,8 @@ class CompiledPolicy(Shared):
 
         Cost: comparing the rules, and building the automata for new strings, lazily. Errors: as `compile_policy`.
         """
+        if not isinstance(policy, Policy):
+            raise ArgumentError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         known = {compiled.id: compiled for compiled in self.rules}
         rules: list[CompiledRule] = []
         for rule in policy.rules:
@@ -611,8 +622,22 @@ def compile_policy(policy: Policy, *, store: Store | None = None) -> CompiledPol
     `PolicyError` for a stop point that a match can get past, `StateLimitError` for a rule whose automaton is too
     large; each names the rule.
     """
+    if not isinstance(policy, Policy):
+        raise ArgumentError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
     rules = tuple(CompiledRule(rule, store) for rule in policy.rules)
     return CompiledPolicy(policy, rules, regrouped(_lists(rules), ()), store)
+
+
+def compiled_of(source: Any) -> CompiledPolicy:
+    """A compiled policy: this one, that of a guard, or that of a policy, compiled now. Errors: `ArgumentError`."""
+    if isinstance(source, Policy):
+        return compile_policy(source)
+    compiled = getattr(source, "compiled", source)
+    if not isinstance(compiled, CompiledPolicy):
+        raise ArgumentError(
+            f"a Guard, a Policy or a compiled policy is needed, got {type(source).__name__}; see Policy.from_file"
+        )
+    return compiled
 
 
 def arrived(policy: Policy, store: Store | None) -> CompiledPolicy:

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 
 __all__ = [
     "ArgumentError",
+    "ArgumentValueError",
     "AuditError",
     "CacheError",
+    "ClosedError",
     "DeadEndError",
     "ForbiddenTokenError",
     "ForcedTokenWarning",
@@ -95,6 +97,14 @@ def re_complaint(error: re.error) -> str:
 
 class ArgumentError(NCOGuardError, TypeError):
     """An argument is of a type that cannot be what is meant; the message names it and says what to pass."""
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument is of the right type and has a value that cannot be meant; the message says which there are."""
+
+
+class ClosedError(NCOGuardError, ValueError):
+    """What reads a text or a value in pieces was used again after its end, or after an error."""
 
 
 class PolicyError(NCOGuardError, ValueError):

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.arguments import token_ids, whole
+from nco_guard.arguments import token_ids, truth, whole
 from nco_guard.audit import (
     DecodeView,
     History,
@@ -82,8 +82,6 @@ class Guard(Shared):
         correlation_key: bytes | None = None,
         digest_key: bytes | None = None,
     ) -> None:
-        if not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
         self._store = Store.chosen(cache)
         self._audit, self._correlation_key, self._digest_key = audit, correlation_key, digest_key
         self._begin(compile_policy(policy, store=self._store))
@@ -221,6 +219,7 @@ class Guard(Shared):
         Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
         `TokenizerError`.
         """
+        truth("skip_special_tokens", skip_special_tokens)
         eos = None if eos_token_ids is None else token_ids("eos_token_ids", eos_token_ids)
         if vocab_width is not None:
             vocab_width = whole("vocab_width", vocab_width, "give the columns of the model's logits")
@@ -318,6 +317,10 @@ class Guard(Shared):
             k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options
         }
         guards: Sequence[Guard | None] | None = options.pop("guards", None)
+        if guards is not None and not (
+            isinstance(guards, list | tuple) and all(each is None or hasattr(each, "bind") for each in guards)
+        ):
+            raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
         chosen = [self] if guards is None else [self if each is None else each for each in guards]
         bound = [guard.bind(tokenizer, **binding) for guard in chosen]
         processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)

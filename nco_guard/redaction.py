@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 from weakref import WeakKeyDictionary
 
+from nco_guard import arguments
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.search import find_spans
 from nco_guard.automata.streaming import SpanStream, span_stream
-from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
-from nco_guard.errors import ArgumentError, PolicyError, RedactionError, ViolationError
+from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
+from nco_guard.errors import ArgumentError, ClosedError, PolicyError, RedactionError, ViolationError
 from nco_guard.policy import Policy
 from nco_guard.verify import Finding, Report, verify
 
@@ -89,8 +90,10 @@ def redact(
     Cost: one search, two where something was replaced. Errors: `PolicyError` for a given replacement that is itself
     forbidden; `RedactionError` where the replaced text forms a match with what surrounds it.
     """
-    compiled = _compiled(policy)
+    compiled = compiled_of(policy)
     replacements = _replacements(compiled, replacement)
+    arguments.text("text", text)
+    arguments.text("context", context)
     find: Search = search if search is not None else partial(verify, compiled)
     report = find(text, context=context)
     if report.ok:
@@ -106,7 +109,7 @@ def default_replacement(policy: Policy | CompiledPolicy) -> str:
     Under a policy that forbids this it is the first of "[removed]", "***", "---" and the empty text that it allows, so
     no policy is refused for a text that nobody chose. Cost: a search of a few characters, once for each policy.
     """
-    compiled = _compiled(policy)
+    compiled = compiled_of(policy)
     found = _defaults.get(compiled)
     if found is None:
         found = _defaults[compiled] = next(text for text in _DEFAULTS if verify(compiled, text).ok)
@@ -126,7 +129,7 @@ def _replaced(
 
 def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", where: str = "text") -> Report:
     """The report on a text without matches of hard rules; raises `ViolationError` for any other."""
-    compiled = _compiled(policy)
+    compiled = compiled_of(policy)
     report = verify(compiled, text, context=context)
     if not report.ok:
         raise ViolationError(_in_order(compiled, {f.rule_id for f in report.violations}), where)
@@ -161,9 +164,9 @@ class StreamVerifier:
         context: str = "",
         where: str = "text",
     ) -> None:
-        if action not in ("redact", "raise", "report"):
-            raise ValueError(f"action {action!r}: one of 'redact', 'raise', 'report'")
-        self._compiled = compiled = _compiled(policy)
+        arguments.choice("action", action, get_args(Action))
+        arguments.text("context", context)
+        self._compiled = compiled = compiled_of(policy)
         self._action = action
         self._where = where
         self._replacer = Replacer(compiled, replacement)
@@ -198,8 +201,9 @@ class StreamVerifier:
         return self._replacer.held + len(self._watch.held)
 
     def _read(self, text: str, *, final: bool) -> str:
+        arguments.text("text", text)
         if self._closed:
-            raise ValueError("this text is over; use a new StreamVerifier for another one")
+            raise ClosedError("this text is over; use a new StreamVerifier for another one")
         self._closed = True
         self._length += len(text)
         hard: list[Finding] = []
@@ -332,9 +336,9 @@ class SafeEnds:
     """
 
     def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:
-        compiled = _compiled(policy)
+        compiled = compiled_of(policy)
         self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
-        self._context = context
+        self._context = arguments.text("context", context)
         # Of each rule its machine, which may be another one than the rule has by now, and the state there.
         self._at: list[tuple[_Stepper, int]] = []
         self._shown: str | None = None
@@ -353,6 +357,7 @@ class SafeEnds:
 
     def feed(self, text: str, *, final: bool = False) -> str:
         """Read on; what may be shown now. `final`: the text ends here and must be allowed to."""
+        arguments.text("text", text)
         if self._shown is not None:
             self._shown += text
         fit = [True] * len(text)
@@ -402,10 +407,6 @@ def _with_room(machine: _Stepper, state: int) -> tuple[_Stepper, int]:
         return machine, state
     fresh, states = machine.carried((state,))
     return fresh, states[0]
-
-
-def _compiled(policy: Policy | CompiledPolicy) -> CompiledPolicy:
-    return compile_policy(policy) if isinstance(policy, Policy) else policy
 
 
 def _replacements(compiled: CompiledPolicy, replacement: Any) -> dict[str, str]:

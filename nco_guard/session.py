@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from nco_guard.analysis import Explanation, TokenExplanation
 from nco_guard.analysis.explain import Explainer
 from nco_guard.arguments import whole
-from nco_guard.compiler import CompiledPolicy
+from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.copies import Shared
 from nco_guard.errors import (
     ArgumentError,
+    ArgumentValueError,
     ForbiddenTokenError,
     GenerationError,
     MissingExtraError,
@@ -87,6 +88,13 @@ class BoundGuard(Shared):
         like: BoundGuard | None = None,
     ) -> None:
         """`like`: a guard over the same vocabulary. What it has found about rules that are also these is shared."""
+        compiled = compiled_of(compiled)
+        if not isinstance(vocabulary, Vocabulary):
+            raise ArgumentError(
+                f"vocabulary: {type(vocabulary).__name__} is none; use guard.bind(tokenizer), or read_vocabulary"
+            )
+        if store is not None and not isinstance(store, Store):
+            raise ArgumentError(f"store: a Store or None is needed, not {type(store).__name__}")
         started = time.perf_counter()
         self._compiled = compiled
         self.vocabulary = vocabulary
@@ -263,10 +271,12 @@ class BoundGuard(Shared):
                 "tables='host'"
             )
         try:
-            from nco_guard.masking.device import DeviceTables
+            from nco_guard.masking.device import DeviceTables, usable_device
         except ImportError as error:
             raise MissingExtraError("BoundGuard.device_tables", "hf") from error
-        where = str(device)
+        max_states = whole("max_states", max_states, "give a number of states", least=1)
+        max_bytes = whole("max_bytes", max_bytes, "give a number of bytes", least=1)
+        where = str(usable_device(device))
         with self._device_lock:
             found = self._on_devices.get(where)
             if found is not None:
@@ -331,6 +341,8 @@ class Session:
     """
 
     def __init__(self, bound: BoundGuard, context: bytes = b"") -> None:
+        if not isinstance(bound, BoundGuard) or not isinstance(context, bytes):
+            raise ArgumentError("bound, context: a session is made by guard.bind(tokenizer).session(context)")
         self._bound = bound
         self._context = context
         self._ids: list[int] = []
@@ -381,7 +393,7 @@ class Session:
 
         `remaining`: how many tokens may still follow the next one, where that is known; near the limit, tokens after
         which the text could not end in time are forbidden too. Errors: `ArgumentError` for what is no whole number,
-        `ValueError` for a negative one.
+        `ArgumentValueError` for a negative one.
         """
         left = _checked_remaining(remaining)
         return self._ask(lambda tables, state: tables.forbidden(state, left))
@@ -441,7 +453,7 @@ class Session:
 
         Cost: for developers, not for decoding. At first an automaton for each rule; then each rule's steps over the
         text and over what is forbidden (over the vocabulary, if rules are soft or monitored). Errors:
-        `ForbiddenTokenError` for a token outside the vocabulary, `ValueError` for a negative limit.
+        `ForbiddenTokenError` for a token outside the vocabulary, `ArgumentValueError` for a negative limit.
         """
         bound, remaining = self._bound, _checked_remaining(remaining)
         tables, state, forbidden = self._ask(
@@ -456,8 +468,7 @@ class Session:
             masked = np.isin(token, forbidden)
             with bound._explaining() as explainer:
                 return explainer.tokens(self._context, self._ids, token, masked, tokens_left)[0]
-        if whole("limit", limit, "give how many tokens are to be shown") < 0:
-            raise ValueError(f"limit must be 0 or more, got {limit}")
+        limit = whole("limit", limit, "give how many tokens are to be shown", least=0)
         late = np.setdiff1d(forbidden, tables.forbidden(state)) if tokens_left < HORIZON else forbidden[:0]
         with bound._explaining() as explainer:
             return explainer.everything(
@@ -524,10 +535,11 @@ class Session:
     def rollback(self, n: int = 1) -> None:
         """Take back the last n tokens.
 
-        Errors: `ValueError` for n outside 0 to the number of tokens, `ArgumentError` for what is no whole number.
+        Errors: `ArgumentValueError` for n outside 0 to the number of tokens, `ArgumentError` for what is no whole
+        number.
         """
         if not 0 <= whole("n", n, "give how many tokens are to be taken back") <= len(self._ids):
-            raise ValueError(f"n must be between 0 and {len(self._ids)}, got {n}")
+            raise ArgumentValueError(f"n must be between 0 and {len(self._ids)}, got {n}")
         if n:
             del self._ids[-n:], self._states[-n:]
 
@@ -542,7 +554,5 @@ def _replayed(bound: BoundGuard, context: bytes, ids: tuple[int, ...]) -> Sessio
 def _checked_remaining(remaining: int | None) -> int | None:
     if remaining is None:
         return None
-    left = whole("remaining", remaining, "give how many tokens may follow the next one, or None for no limit")
-    if left < 0:
-        raise ValueError(f"remaining must be 0 or more, or None where no limit is known, got {left}")
-    return left
+    remedy = "give how many tokens may follow the next one, or None where no limit is known"
+    return whole("remaining", remaining, remedy, least=0)

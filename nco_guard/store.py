@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.arguments import file_path, whole
 from nco_guard.errors import CacheError
 from nco_guard.folders import objection, readable_by_us_alone
 
@@ -100,8 +101,8 @@ class Store:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, limit: int = _DEFAULT_LIMIT) -> None:
-        self.folder = Path(folder)
-        self.limit = limit
+        self.folder = file_path("the folder of the cache", folder)
+        self.limit = whole("limit", limit, "give a number of bytes", least=0)
         self._size: int | None = None  # of all entries when last looked, and what was written since
         with contextlib.suppress(OSError):  # where nobody can tell, nothing is read or written
             if (found := objection(self.folder)) is not None:

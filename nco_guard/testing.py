@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nco_guard.arguments import whole
 from nco_guard.automata.rewriting import CONTINUATION
 from nco_guard.errors import MissingExtraError
 from nco_guard.tokens import Vocabulary, read_vocabulary
@@ -46,6 +47,8 @@ def toy_vocabulary(
 
     `padding` adds that many unusable columns. Needs no other package.
     """
+    special_tokens = whole("special_tokens", special_tokens, "give how many there are", least=0)
+    padding = whole("padding", padding, "give how many columns there are", least=0)
     tokens = [bytes([byte]) for byte in range(256)]
     tokens += [merge.encode() if isinstance(merge, str) else merge for merge in merges]
     first_special = len(tokens)

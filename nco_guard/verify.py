@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nco_guard.arguments import text as checked
 from nco_guard.automata import FsmMachine
 from nco_guard.automata.search import find_spans, longest_beginning
-from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.policy import Policy
 
 __all__ = ["Exposure", "Finding", "Report", "exposure", "verify"]
@@ -65,9 +66,12 @@ def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> 
     continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
     in the text is reported. This is the definition, for one text at a time; a policy is compiled anew each time unless
     it is given compiled. `nco_guard.Verifier` finds the same in many and long texts, some hundred times as fast. Cost:
-    some tenths of a microsecond per rule and character, more around matches. Safe to call from several threads.
+    some tenths of a microsecond per rule and character, more around matches. Safe to call from several threads. Errors:
+    `ArgumentError` for what is no text; those of compiling.
     """
-    compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
+    compiled = compiled_of(policy)
+    checked("text", text)
+    checked("context", context)
     findings: list[Finding] = []
     for rule in compiled.rules:
         machine = rule.searcher
@@ -90,7 +94,8 @@ def exposure(policy: Policy | CompiledPolicy, text: str) -> tuple[Exposure, ...]
     This is what a rule lets out before it blocks; `stop_at` makes it shorter. To be read with the rule in mind: any
     word is a beginning of some e-mail address. Rules without a pattern of their own (ready-made automata) are left out.
     """
-    compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
+    compiled = compiled_of(policy)
+    checked("text", text)
     found: list[Exposure] = []
     for rule in compiled.rules:
         machine = rule.searcher

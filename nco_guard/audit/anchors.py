@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nco_guard.arguments import file_path
 from nco_guard.audit.chain import canonical_line
 from nco_guard.audit.events import SCHEMA_VERSION, Sha256
 from nco_guard.errors import AuditError
@@ -52,7 +52,7 @@ class Anchor(BaseModel):
 def read_anchors(path: str | os.PathLike[str]) -> list[Anchor]:
     """The anchors of a file, one a line. Raises `AuditError`, also where there is none: nothing would be checked."""
     try:
-        lines = Path(path).read_bytes().splitlines()
+        lines = file_path("path", path).read_bytes().splitlines()
     except OSError as error:
         raise AuditError(f"cannot read the anchors {path}: {error.strerror}") from error
     anchors = []

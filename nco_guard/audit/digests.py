@@ -12,9 +12,10 @@ import hashlib
 import hmac
 from typing import Final
 
+from nco_guard.arguments import function, text
 from nco_guard.audit.events import Event
 from nco_guard.audit.sinks import Sink
-from nco_guard.errors import AuditError
+from nco_guard.errors import ArgumentValueError, AuditError
 
 __all__ = ["KEYED", "checked_key", "keyed_digests", "policy_hmac"]
 
@@ -38,9 +39,12 @@ def policy_hmac(key: bytes, digest: str) -> str:
 
     A digest that is keyed already comes back as it is. Raises `AuditError` for a key shorter than 16 bytes.
     """
+    if not text("digest", digest).isascii():
+        raise ArgumentValueError("digest: no digest of a policy; give policy.digest")
     if digest.startswith(KEYED):
         return digest
-    checked_key("digest_key", key)
+    if checked_key("digest_key", key) is None:
+        raise AuditError("digest_key: a key is needed")
     return KEYED + hmac.new(key, _DOMAIN + digest.encode("ascii"), hashlib.sha256).hexdigest()
 
 
@@ -51,7 +55,9 @@ def keyed_digests(sink: Sink, key: bytes) -> Sink:
     by itself (`Guard(..., digest_key=key)`). Example: `keyed_digests(JsonLinesSink("log.jsonl"), key)`. Raises
     `AuditError` for a key shorter than 16 bytes. Cost: some microseconds for events that name a policy.
     """
-    checked_key("digest_key", key)
+    function("sink", sink, "a function that takes an event")
+    if checked_key("digest_key", key) is None:
+        raise AuditError("digest_key: a key is needed")
     known: dict[str, str] = {}
 
     def keyed(event: Event) -> None:

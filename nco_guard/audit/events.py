@@ -30,6 +30,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
+from nco_guard.arguments import text
 from nco_guard.errors import AuditError
 
 __all__ = [
@@ -371,11 +372,15 @@ def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
         fields = json.loads(line) if isinstance(line, str | bytes) else line
     except (ValueError, RecursionError):
         raise AuditError("not an audit event: the line is no JSON") from None
-    if isinstance(fields, dict) and "seal" in fields:
+    if not isinstance(fields, dict):
+        raise AuditError(f"not an audit event: {type(fields).__name__} is no object of JSON")
+    if "seal" in fields:
         fields = {key: value for key, value in fields.items() if key != "seal"}
     try:
         # By way of JSON, in which tuples, ids and times are what their text says.
         return _ADAPTER.validate_json(json.dumps(fields))
+    except TypeError:
+        raise AuditError("not an audit event: it holds what JSON cannot") from None
     except RecursionError:
         raise AuditError(f"not an audit event of schema version {SCHEMA_VERSION}: nested too deep") from None
     except ValidationError as error:
@@ -389,10 +394,11 @@ def value_hmac(key: bytes, value: str) -> str:
     """HMAC-SHA256 of a matched value, as 64 hex digits: equal values can be recognised across events by it.
 
     Only who has the key can find out whether a guessed value is the one; a hash without a key would not do,
-    for nine digits are guessed in a moment. Raises `ValueError` for a key shorter than 16 bytes.
+    for nine digits are guessed in a moment. Raises `AuditError` for a key shorter than 16 bytes.
     """
-    if len(key) < 16:
-        raise ValueError("a correlation key needs at least 16 bytes")
+    if not isinstance(key, bytes) or len(key) < 16:
+        raise AuditError("a correlation key needs at least 16 bytes; secrets.token_bytes(32) makes one")
+    text("value", value)
     return hmac.new(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 

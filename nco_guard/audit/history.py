@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from nco_guard.arguments import whole
 from nco_guard.audit.events import DeadEnd, Event, Intervention, RunFinished, RunStarted, Verification
 
 __all__ = ["History", "RunSummary"]
@@ -46,9 +47,7 @@ class History:
     """
 
     def __init__(self, size: int = 64) -> None:
-        if size < 1:
-            raise ValueError("a history keeps at least one run")
-        self._size = size
+        self._size = whole("size", size, "give how many runs are kept", least=1)
         self._lock = threading.Lock()
         self._runs: OrderedDict[UUID, RunSummary] = OrderedDict()
         self._interventions: Counter[str] = Counter()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nco_guard.arguments import file_path
 from nco_guard.audit.anchors import Anchor, Head
 from nco_guard.audit.chain import signed_bytes, utc_text
 from nco_guard.audit.checking import ChainSummary, Check, Problem, What
@@ -175,11 +176,11 @@ class _Plan:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> _Plan:
-        if not isinstance(path, str | os.PathLike):
-            plan = cls([Path(one) for one in path])
+        if isinstance(path, Iterable) and not isinstance(path, str | bytes | os.PathLike):
+            plan = cls([file_path("path", one) for one in path])
         else:
             plan = cls([])
-            plan._number(Path(path))
+            plan._number(file_path("path", path))
         if not plan.files:
             raise AuditError(f"cannot read the audit log {path}: No such file")
         for file in plan.files:

@@ -30,6 +30,7 @@ except ImportError:  # Windows
 else:
     _flock = fcntl.flock
 
+from nco_guard.arguments import file_path
 from nco_guard.audit.chain import Chain
 from nco_guard.audit.events import AnyEvent, Event, parse_event
 from nco_guard.audit.signing import Signer
@@ -75,7 +76,7 @@ class JsonLinesSink(Staying):
             raise AuditError("a signer signs the heads of a chain; leave chain=True")
         if max_bytes is not None and _flock is None:
             raise AuditError("max_bytes: files are rotated on POSIX systems only")
-        self.path = Path(path)
+        self.path = file_path("path", path)
         self._fsync = fsync
         self._signer = signer
         self._head_every = head_every
@@ -297,7 +298,7 @@ if hasattr(os, "register_at_fork"):
 
 def log_files(path: str | os.PathLike[str]) -> list[Path]:
     """The files of a log in the order in which they were written: rotated ones, then `path`; those that exist."""
-    log = Path(path)
+    log = file_path("path", path)
     return [*(file for _, file in rotated_files(log)), *([log] if log.exists() else [])]
 
 
@@ -337,7 +338,7 @@ def read_events(path: str | os.PathLike[str]) -> EventLog:
     version. Reads the file into memory.
     """
     try:
-        lines = Path(path).read_bytes().split(b"\n")
+        lines = file_path("path", path).read_bytes().split(b"\n")
     except OSError as error:
         raise AuditError(f"cannot read the audit log {path}: {error.strerror}") from error
     events, damaged = [], []

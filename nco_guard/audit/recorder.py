@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -18,6 +18,8 @@ from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from nco_guard.arguments import choice, function
+from nco_guard.arguments import text as checked_text
 from nco_guard.audit.digests import checked_key
 from nco_guard.audit.events import (
     DeadEnd,
@@ -40,6 +42,7 @@ __all__ = ["RunRecorder", "correlated"]
 
 E = TypeVar("E", bound=Event)
 _log = logging.getLogger("nco_guard.audit")
+_ROUNDED = 1.001
 _TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _ids: ContextVar[tuple[str | None, str | None]] = ContextVar("nco_guard_audit_ids", default=(None, None))
 
@@ -51,6 +54,9 @@ def correlated(*, request_id: str | None = None, parent_id: str | None = None) -
     Example: `with correlated(request_id="r-17"): guard.generate(...)`. Follows threads and tasks as context
     variables do.
     """
+    for name, given in (("request_id", request_id), ("parent_id", parent_id)):
+        if given is not None:
+            checked_text(name, given)
     token = _ids.set((request_id, parent_id))
     try:
         yield
@@ -83,13 +89,13 @@ class RunRecorder(Staying):
     ) -> None:
         self.run_id = run_id if run_id is not None else uuid4()
         self.steps = steps
-        self._sink = sink
+        self._sink = function("sink", sink, "a function that takes an event")
         self._key = checked_key("correlation_key", correlation_key)
         around = _ids.get()
         request_id = around[0] if request_id is None else request_id
         parent_id = around[1] if parent_id is None else parent_id
         self._ids: dict[str, Any] = {"run_id": self.run_id, "parent_id": parent_id, "request_id": request_id}
-        self._on_error = on_error
+        self._on_error = choice("on_error", on_error, ("raise", "log"))
         self._lock = threading.Lock()
         self._number = 0
 
@@ -107,7 +113,10 @@ class RunRecorder(Staying):
             PolicyLoaded,
             policy_name=policy_name,
             policy_digest=policy_digest,
-            rules=tuple({"rule_id": rule_id, "type": kind, "mode": mode} for rule_id, kind, mode in rules),
+            rules=tuple(
+                {"rule_id": rule_id, "type": kind, "mode": mode}
+                for rule_id, kind, mode in _threes("rules", rules)
+            ),
             on_dead_end=on_dead_end,
             on_audit_failure=on_audit_failure,
         )
@@ -140,7 +149,7 @@ class RunRecorder(Staying):
             RunStarted,
             policy_name=policy_name,
             policy_digest=policy_digest,
-            rule_ids=tuple(rule_ids),
+            rule_ids=_several("rule_ids", rule_ids),
             sequences=sequences,
             tokenizer_digest=tokenizer_digest,
             model_id=model_id,
@@ -164,9 +173,8 @@ class RunRecorder(Staying):
             sequence=sequence,
             step=step,
             action=action,
-            rule_ids=tuple(rule_ids),
-            # A sum of float32 probabilities can come out a little above one.
-            removed_probability=None if removed_probability is None else min(removed_probability, 1.0),
+            rule_ids=_several("rule_ids", rule_ids),
+            removed_probability=_probability(removed_probability),
             first_choice_forbidden=first_choice_forbidden,
             first_allowed_rank=first_allowed_rank,
         )
@@ -174,7 +182,11 @@ class RunRecorder(Staying):
     def dead_end(self, *, sequence: int, step: int, resolution: str, rule_ids: Sequence[str] = ()) -> DeadEnd:
         """Record that nothing was allowed at one step of one sequence, and what was done."""
         return self._record(
-            DeadEnd, sequence=sequence, step=step, resolution=resolution, rule_ids=tuple(rule_ids)
+            DeadEnd,
+            sequence=sequence,
+            step=step,
+            resolution=resolution,
+            rule_ids=_several("rule_ids", rule_ids),
         )
 
     def finished(
@@ -190,7 +202,7 @@ class RunRecorder(Staying):
         kind = None if error is None else _TYPE_NAME.search(type(error).__name__)
         return self._record(
             RunFinished,
-            outcomes=tuple(outcomes),
+            outcomes=_several("outcomes", outcomes),
             interventions=interventions,
             tokens=tokens,
             seconds=seconds,
@@ -213,6 +225,8 @@ class RunRecorder(Staying):
         `text` is never recorded; it is read only where the recorder has a correlation key. `exposures`, where they
         were measured, are what `nco_guard.verify.exposure` gives, in the same form.
         """
+        if text is not None and not isinstance(text, str):
+            raise AuditError(f"text: a str is needed, not {type(text).__name__}")
         try:
             spans = tuple(
                 Span(
@@ -223,12 +237,15 @@ class RunRecorder(Staying):
                     if self._key is None or text is None
                     else value_hmac(self._key, text[start:end]),
                 )
-                for rule, start, end in findings
+                for rule, start, end in _threes("findings", findings)
             )
             stretches = (
                 None
                 if exposures is None
-                else tuple(Span(rule_id=rule, start=start, end=end) for rule, start, end in exposures)
+                else tuple(
+                    Span(rule_id=rule, start=start, end=end)
+                    for rule, start, end in _threes("exposures", exposures)
+                )
             )
         except ValidationError as error:
             raise _refused(Span, error) from None
@@ -271,6 +288,26 @@ class RunRecorder(Staying):
                     "audit event %d of run %s lost: %s", event.number, self.run_id, type(error).__name__
                 )
             return event
+
+
+def _several(field: str, values: Any) -> tuple[Any, ...]:
+    """Several values of a field. A single text is none: it would be recorded letter by letter."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise AuditError(f"{field}: a list is needed, not {type(values).__name__}")
+    return tuple(values)
+
+
+def _threes(field: str, values: Any) -> tuple[Any, ...]:
+    found = _several(field, values)
+    for number, one in enumerate(found):
+        if len(_several(f"{field}[{number}]", one)) != 3:
+            raise AuditError(f"{field}[{number}]: three values are needed, as (rule id, ..., ...)")
+    return found
+
+
+def _probability(given: Any) -> Any:
+    # A sum of float32 probabilities can come out a little above one.
+    return 1.0 if isinstance(given, float) and 1.0 < given < _ROUNDED else given
 
 
 def _refused(kind: type[Any], error: ValidationError) -> AuditError:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nco_guard.arguments import file_path
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, MissingExtraError
 
@@ -171,7 +171,7 @@ def load_verifier(path: str | os.PathLike[str]) -> HmacSigner | Ed25519Verifier:
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return file_path("path", path).read_bytes()
     except OSError as error:
         raise AuditError(f"cannot read the key {path}: {error.strerror}") from error
 

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from nco_guard.arguments import function
 from nco_guard.audit.events import DeadEnd, Event, RunFinished, Verification
 from nco_guard.copies import Staying
 
@@ -69,6 +70,9 @@ class LoggingSink(Staying):
 def fan_out(*sinks: Sink) -> Sink:
     """One sink that hands each event to all of `sinks`, in order; the first that raises stops the rest."""
 
+    for number, one in enumerate(sinks):
+        function(f"sinks[{number}]", one, "a function that takes an event")
+
     def everywhere(event: Event) -> None:
         for sink in sinks:
             sink(event)
@@ -81,6 +85,8 @@ def tolerant(sink: Sink) -> Sink:
 
     What `on_audit_failure: warn` in a policy means. The gap in the run's numbers shows.
     """
+
+    function("sink", sink, "a function that takes an event")
 
     def tolerating(event: Event) -> None:
         try:

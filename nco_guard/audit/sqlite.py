@@ -14,11 +14,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 from uuid import UUID
 
+from nco_guard.arguments import file_path
 from nco_guard.audit.events import (
     AnyEvent,
     DeadEnd,
@@ -29,7 +29,7 @@ from nco_guard.audit.events import (
     time_text,
 )
 from nco_guard.copies import Staying
-from nco_guard.errors import AuditError
+from nco_guard.errors import ArgumentValueError, AuditError
 
 __all__ = ["SqliteSink", "is_database", "stored_lines"]
 
@@ -60,7 +60,7 @@ class SqliteSink(Staying):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
-        self.path = Path(path)
+        self.path = file_path("path", path)
         self._fsync = fsync
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -175,7 +175,7 @@ class SqliteSink(Staying):
         elif by in _COUNTED:
             what, table = _COUNTED[by], "events"
         else:
-            raise ValueError(f"by: one of rule_id, {', '.join(_COUNTED)}")
+            raise ArgumentValueError(f"by: one of rule_id, {', '.join(_COUNTED)}")
         query = f"SELECT {what} AS value, count(*) FROM {table} WHERE {where} GROUP BY value ORDER BY value"
         with self._lock, self._errors():
             rows = self._ready().execute(query, values).fetchall()
@@ -211,7 +211,7 @@ def stored_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raises `AuditError` where the file cannot be read, or is no such database.
     """
-    name = Path(path).absolute().as_uri()
+    name = file_path("path", path).absolute().as_uri()
     try:
         with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=30)) as connection:
             for (line,) in connection.execute("SELECT CAST(line AS TEXT) FROM events ORDER BY id"):
@@ -231,7 +231,7 @@ def _conditions(
     """SQL and the values that it leaves open."""
     for moment in (since, until):
         if moment is not None and moment.tzinfo is None:
-            raise ValueError("since and until need a time zone")
+            raise ArgumentValueError("since and until need a time zone")
     wanted = {
         "kind = ?": kind,
         "run_id = ?": None if run_id is None else str(run_id),

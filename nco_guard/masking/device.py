@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nco_guard.errors import ArgumentError
 from nco_guard.masking.enumeration import TokenTable
 
-__all__ = ["ENDED", "LOST", "VIOLATED", "DeviceTables"]
+__all__ = ["ENDED", "LOST", "VIOLATED", "DeviceTables", "usable_device"]
 
 #: States that are no state of a text; all others are larger. Nothing is masked after the end of a text. After a token
 #: that the mask forbids was forced by something else, and in a row whose text is unknown, everything is forbidden.
@@ -27,6 +28,16 @@ LOST = 2
 _FIRST = 3
 
 _WIDE_BYTES = 1 << 27
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """A device by its name. Errors: `ArgumentError` for what torch does not take for one."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError, ValueError, AttributeError):
+        raise ArgumentError(
+            f"device: {type(device).__name__} names none; give a torch.device, or a name as 'cuda:0'"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class DeviceTables:
         wide: bool | None = None,
         wide_bytes: int = _WIDE_BYTES,
     ) -> None:
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.start = _FIRST
         self.width = len(table.token_class) - 1
         states, classes = table.following.shape

@@ -12,7 +12,6 @@ import math
 import os
 import re
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
@@ -20,6 +19,7 @@ from yaml.constructor import ConstructorError
 from yaml.error import MarkedYAMLError, YAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from nco_guard.arguments import file_path
 from nco_guard.errors import PolicyError, parted
 from nco_guard.policy._errors import indexed, located, unknown_field
 from nco_guard.policy.models import Policy, RegexRule, Rule, StringRule, expand_entry
@@ -225,7 +225,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
 
     Raises `PolicyError` for another suffix and for a file that cannot be read, besides what parsing raises.
     """
-    file = Path(path)
+    file = file_path("path", path)
     parsers = {".yaml": parse_yaml, ".yml": parse_yaml, ".json": parse_json}
     parse = parsers.get(file.suffix.lower())
     if parse is None:

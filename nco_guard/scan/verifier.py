@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard import arguments
 from nco_guard.automata import ProductMachine
 from nco_guard.automata.folding import FoldSpec
-from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
+from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
 from nco_guard.compiler import crowds as crowds_of
 from nco_guard.copies import Shared
-from nco_guard.errors import StateLimitError
+from nco_guard.errors import ClosedError, StateLimitError
 from nco_guard.policy import Policy
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
 from nco_guard.scan.folds import Folded, fold, settled_length
@@ -50,12 +51,12 @@ class Verifier(Shared):
     character, and some microseconds per place at which a match could be. Memory: some bytes per character of a text.
 
     Safe to call from several threads, which take turns within a rule. Errors: those of `compile_policy`;
-    `StateLimitError` where a single state of a rule, or what one match waits for, outgrows
-    the automaton's limit; a long text alone does not. Pickled it is its policy.
+    `ArgumentError` for what is no text; `StateLimitError` where a single state of a rule, or what one match waits for,
+    outgrows the automaton's limit; a long text alone does not. Pickled it is its policy.
     """
 
     def __init__(self, policy: Policy | CompiledPolicy) -> None:
-        self.compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
+        self.compiled = compiled_of(policy)
         crowds = crowds_of(rule for rule in self.compiled.rules if rule.fold.trivial)
         crowded = {rule for crowd in crowds for rule in crowd}
         self._crowds = [_Crowd(crowd) for crowd in crowds]
@@ -89,7 +90,8 @@ class Verifier(Shared):
 
     def verify(self, text: str, *, context: str = "") -> Report:
         """The report of `nco_guard.verify.verify` on one text."""
-        if not context:
+        arguments.text("text", text)
+        if not arguments.text("context", context):
             return self.verify_many((text,))[0]
         findings: list[Finding] = []
         for reads_prompt, lanes in self._by_context.items():
@@ -104,6 +106,7 @@ class Verifier(Shared):
 
     def verify_many(self, texts: Sequence[str]) -> list[Report]:
         """The reports on texts, in their order. Many short texts together take little more time than one long one."""
+        arguments.texts("texts", texts)
         reports = [self._report(len(text), []) for text in texts]
         for index, findings in self.find_many(texts):
             reports[index] = self._report(len(texts[index]), findings)
@@ -111,7 +114,7 @@ class Verifier(Shared):
 
     def find_many(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Finding]]]:
         """(index, findings) of those texts that have any, in their order: for very many short texts."""
-        for first, batch in _batches(texts):
+        for first, batch in _batches(arguments.texts("texts", texts)):
             found: dict[int, list[Finding]] = {}
             searches = [part.search for part in self._others] + [part.search for part in self._crowds]
             for search in searches:
@@ -123,7 +126,7 @@ class Verifier(Shared):
 
     def stream(self, *, piece: int = _PIECE) -> TextStream:
         """A text that is given piece by piece, such as a large file; see `TextStream`."""
-        return TextStream(self, piece=piece)
+        return TextStream(self, piece=arguments.whole("piece", piece, "give a number of characters", least=1))
 
     def _report(self, length: int, findings: list[Finding]) -> Report:
         if len(findings) > 1:
@@ -292,6 +295,7 @@ class TextStream:
 
     def feed(self, text: str) -> list[Finding]:
         """Read on; what is certain now and was not before."""
+        arguments.text("text", text)
         self._check_open()
         self.length += len(text)
         return [found for lane in self._lanes for found in lane.feed(text, final=False)]
@@ -309,7 +313,7 @@ class TextStream:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError("this text is over; use a new stream for another one")
+            raise ClosedError("this text is over; use a new stream for another one")
 
 
 class _LaneStream:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
+from nco_guard import arguments
 from nco_guard.audit import RunRecorder
-from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.errors import ArgumentError, UnsupportedError, ViolationError
 from nco_guard.redaction import Action, Replacement
 from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
@@ -55,8 +56,9 @@ class Cleaner:
         where: str = "value",
         record: RunRecorder | None = None,
     ) -> None:
-        if action not in ("redact", "raise", "report"):
-            raise ValueError(f"action {action!r}: one of 'redact', 'raise', 'report'")
+        arguments.choice("action", action, get_args(Action))
+        if record is not None and not isinstance(record, RunRecorder):
+            raise ArgumentError(f"record: give a RunRecorder, or None, not {type(record).__name__}")
         self.action: Action = action
         self.where = where
         self.finder = Finder(guard_like, replacement)
@@ -87,6 +89,7 @@ class Cleaner:
 
     def field(self, value: Any, role: Role) -> Any:
         """A value as a field with this role is read."""
+        _check_role(role)
         if role is Role.METADATA:
             return self.metadata(value)
         return self._value(value, role)
@@ -124,16 +127,17 @@ class Cleaner:
 
     def text(self, text: str) -> str:
         """A text that a reader sees, or a program parses: its JSON escapes are read as well."""
-        report = self.finder.report(text)
+        report = self.finder.report(arguments.text("text", text))
         self._record_report(report)
         return self._acted(text, report, lambda: self.finder.without(text, report))
 
     def json_text(self, text: str) -> str:
         """Text that somebody will parse as JSON: clean as text, through its escapes, and once it is parsed."""
-        return str(self._value(text, Role.JSON))
+        return str(self._value(arguments.text("text", text), Role.JSON))
 
     def texts(self, pieces: Sequence[str]) -> list[str]:
         """Neighbouring pieces that a reader sees joined, with nothing or a line break between; as many come back."""
+        arguments.texts("pieces", pieces)
         reports = [self.finder.report(separator.join(pieces)) for separator in SEPARATORS]
         self._record_report(reports[0])
         worst = next((report for report in reports if not report.ok), reports[0])
@@ -143,12 +147,12 @@ class Cleaner:
 
     def identifier(self, text: str) -> str:
         """An id. One that matches becomes another, the same for the same everywhere in this process."""
-        report = self.finder.report(text)
+        report = self.finder.report(arguments.text("text", text))
         return self._acted(text, report, lambda: new_identifier(text, lambda new: self.finder.rules([new])))
 
     def name(self, text: str) -> str:
         """The name of a tool. Errors: `ViolationError` if it matches, whatever the action: nothing could be called."""
-        report = self.finder.report(text)
+        report = self.finder.report(arguments.text("text", text))
         if not report.ok:
             self._record_report(report)
             raise ViolationError(self._ids(report), self.where)
@@ -169,6 +173,9 @@ class Cleaner:
         `BaseException`, groups of them a group of clean members. An `AttributeError` is parted from the object that
         it was about. Raise it outside of the `except` block, or it carries the old one as its context.
         """
+        if not isinstance(error, BaseException):
+            raise ArgumentError(f"error: an exception is needed, not {type(error).__name__}")
+        arguments.function("kind", kind, "a function from a text to an exception")
         if self.action == "report":
             return error
         return clean_error(error, self.finder, self._text_of_error, kind)
@@ -193,6 +200,7 @@ class Cleaner:
 
     def stream(self, role: Role = Role.VALUE) -> ValueStream:
         """For a value that arrives in pieces. See `ValueStream`."""
+        _check_role(role)
         return ValueStream(self, role)
 
     def recorded(self, flow: TextFlow) -> None:
@@ -228,3 +236,8 @@ class Cleaner:
                 findings=[(found.rule_id, found.start, found.end) for found in report.findings],
                 policy_digest=report.policy_digest,
             )
+
+
+def _check_role(role: Any) -> None:
+    if not isinstance(role, Role):
+        raise ArgumentError(f"role: a Role is needed, not {type(role).__name__}")

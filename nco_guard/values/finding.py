@@ -7,27 +7,16 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
-from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.errors import RedactionError
-from nco_guard.policy import Policy
 from nco_guard.redaction import Replacement, Replacer
 from nco_guard.scan import Verifier
 from nco_guard.values.readings import readings
 from nco_guard.verify import Finding, Report
 
-__all__ = ["Finder", "compiled_of"]
+__all__ = ["Finder"]
 
 _verifiers: WeakValueDictionary[int, Verifier] = WeakValueDictionary()
-
-
-def compiled_of(source: Any) -> CompiledPolicy:
-    """A compiled policy, from one, from a policy, or from what has one. Errors: `TypeError`, `PolicyError`."""
-    if isinstance(source, Policy):
-        return compile_policy(source)
-    compiled = getattr(source, "compiled", source)
-    if not isinstance(compiled, CompiledPolicy):
-        raise TypeError(f"a Guard, a Policy or a compiled policy is needed, got {type(source).__name__}")
-    return compiled
 
 
 class Finder:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from nco_guard import arguments
 from nco_guard.automata.folding import settle_escapes
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
 from nco_guard.redaction import SafeEnds
@@ -90,16 +91,20 @@ class ReplyReader:
         invalid_as_text: bool = False,
         escapes: bool = False,
     ) -> None:
-        if marks is not None and not (len(marks) == 2 and all(isinstance(m, str) and m for m in marks)):
+        if marks is not None and not (
+            isinstance(marks, list | tuple)
+            and len(marks) == 2
+            and all(isinstance(m, str) and m for m in marks)
+        ):
             raise UnsupportedError("marks: two strings that are not empty, or None where there are no calls")
         self._finder = Finder(policy, "")  # nothing is replaced
-        self._context = context
-        self._stops = tuple(one for one in stop if one)
+        self._context = arguments.text("context", context)
+        self._stops = tuple(one for one in arguments.texts("stop", stop) if one)
         self._marks = marks
         self._single = single_call
         self._as_text = invalid_as_text
         self._escapes = escapes
-        self._pending = begun
+        self._pending = arguments.text("begun", begun)
         self._begun = len(begun)
         self._inside = False
         self._over = False
@@ -120,6 +125,7 @@ class ReplyReader:
 
     def feed(self, text: str) -> list[Event]:
         """Take a further piece of the text; what is new."""
+        arguments.text("text", text)
         if self._over:
             return []
         self._pending += text

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from nco_guard.arguments import function
+from nco_guard.errors import ArgumentError
+
 __all__ = ["Fields", "Rebuild", "Role", "fields_of", "register"]
 
 Rebuild = Callable[[Any, Mapping[str, Any]], Any]
@@ -59,9 +62,18 @@ def register(
     `fields`: attribute -> role, added to what is registered for the types that it derives from; attributes not named
     are read as VALUE. `rebuild`, `chunk`: see `Fields`. The last registration of a type counts.
     """
+    if not isinstance(kind, type) or not isinstance(fields, Mapping):
+        raise ArgumentError(
+            "register: a class and a mapping from names of its attributes to roles are needed"
+        )
     for name, role in fields.items():
-        if not isinstance(role, Role):
-            raise TypeError(f"field {name!r} of {kind.__name__}: a Role is needed, got {type(role).__name__}")
+        if not isinstance(name, str) or not isinstance(role, Role):
+            raise ArgumentError(
+                f"field {name!r} of {kind.__name__}: a Role is needed, got {type(role).__name__}"
+            )
+    for name, way in (("rebuild", rebuild), ("chunk", chunk)):
+        if way is not None:
+            function(name, way, "a function of an object and its new fields, or None")
     with _lock:
         _registered[kind] = Fields(kind, dict(fields), rebuild, chunk)
         _found.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from nco_guard.errors import RedactionError, ViolationError
+from nco_guard.errors import ClosedError, RedactionError, ViolationError
 from nco_guard.values.cleaning import unlike
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.pieces import BlockFlow, Room
@@ -51,7 +51,7 @@ class ValueStream:
     def feed(self, piece: Any) -> list[Any]:
         """Read on; what may be shown now."""
         if self._closed:
-            raise ValueError("this stream is over; use a new one for another value")
+            raise ClosedError("this stream is over; use a new one for another value")
         self._closed = True  # unless this succeeds
         shown: list[Any] = []
         if self._parts is not None and not self._parts.takes(piece):
@@ -66,7 +66,7 @@ class ValueStream:
     def finish(self) -> list[Any]:
         """No more pieces come; the rest."""
         if self._closed:
-            raise ValueError("this stream is over; use a new one for another value")
+            raise ClosedError("this stream is over; use a new one for another value")
         self._closed = True
         return [] if self._parts is None else self._parts.finish()
 

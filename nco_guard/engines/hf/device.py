@@ -16,12 +16,11 @@ from transformers import LogitsProcessor
 
 from nco_guard.engines.hf.device_rows import DeviceRows
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.scores import undefined_scores
+from nco_guard.engines.hf.scores import check_step, undefined_scores
 from nco_guard.errors import (
     DeadEndError,
     GenerationError,
     StateLimitError,
-    TokenizerError,
     UnsupportedError,
 )
 from nco_guard.masking.device import ENDED, LOST, VIOLATED, DeviceTables
@@ -136,17 +135,8 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask one step: int64 [rows, length] and float [rows, width] -> float [rows, width]."""
-        if input_ids.ndim != 2:
-            raise UnsupportedError(
-                "logits_processor: this one needs whole sequences; for continuous batching use guard.generate_batch or "
-                "guard.continuous"
-            )
         tables = self._tables
-        if scores.shape[-1] != tables.width:
-            raise TokenizerError(
-                f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {tables.width}; "
-                f"bind it with vocab_width={scores.shape[-1]}"
-            )
+        check_step(input_ids, scores, tables.width)
         length = input_ids.shape[1]
         if self._rows is None:
             self._prompt_length = length if self._prompt_length is None else self._prompt_length

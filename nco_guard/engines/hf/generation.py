@@ -9,11 +9,13 @@ from typing import Any, Protocol
 import torch
 from transformers import LogitsProcessorList, StoppingCriteria
 
+from nco_guard.arguments import function
 from nco_guard.audit import RunRecorder
 from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
 from nco_guard.engines.hf.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.inputs import (
     encode,
+    fill_empty_prompts,
     first_token,
     logits_width,
     model_id,
@@ -186,9 +188,9 @@ def generate_ids(
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
-    if sink is not None and not callable(sink):
-        raise UnsupportedError(f"sink: give a function that takes a StepReport, not {type(sink).__name__}")
-    arguments = dict(options)
+    if sink is not None:
+        function("sink", sink, "a function that takes a StepReport")
+    arguments = {name: value for name, value in options.items() if value is not None}
     settings = Settings(model, arguments)
     settings.refuse_unsupported()
     if "guards" in arguments:
@@ -204,6 +206,7 @@ def generate_ids(
         arguments.pop("attention_mask", None)
     arguments["input_ids"] = input_ids
     if not seq2seq:
+        fill_empty_prompts(arguments, lambda: first_token(model, tokenizer, settings))
         refuse_right_padding(arguments)
 
     prompts = input_ids.shape[0]

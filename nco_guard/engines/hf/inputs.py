@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from nco_guard.arguments import whole_characters
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 from nco_guard.tokens import Vocabulary
 
 __all__ = [
     "encode",
+    "fill_empty_prompts",
     "first_token",
     "is_chat",
     "logits_width",
@@ -35,9 +37,14 @@ def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
             )
         encoded = {"input_ids": prompts if prompts.ndim == 2 else prompts[None]}
     elif isinstance(prompts, Mapping):
+        if not isinstance(prompts.get("input_ids"), torch.Tensor):
+            raise UnsupportedError(
+                'prompts: the mapping needs a tensor of "input_ids", as tokenizer(..., return_tensors="pt") gives'
+            )
         encoded = prompts
     else:
         single = isinstance(prompts, str) or is_chat(prompts)
+        whole_characters("prompts", prompts)
         batch = [prompts] if single else list(prompts) if isinstance(prompts, Sequence) else []
         options = {"return_tensors": "pt", "padding": len(batch) > 1}
         if not getattr(model.config, "is_encoder_decoder", False):
@@ -94,6 +101,17 @@ def first_token(model: Any, tokenizer: Any, settings: Settings) -> torch.Tensor:
             "an empty prompt needs a tokenizer or a model with a beginning-of-sequence token"
         )
     return torch.tensor([[int(begin)]], device=model.device)
+
+
+def fill_empty_prompts(arguments: dict[str, Any], first: Callable[[], torch.Tensor]) -> None:
+    """Prompts of a batch that hold nothing but pads: each becomes what an empty prompt alone stands for."""
+    mask, ids = arguments.get("attention_mask"), arguments["input_ids"]
+    if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape or bool(mask.any(-1).all()):
+        return
+    empty = ~mask.any(-1)
+    arguments["input_ids"], arguments["attention_mask"] = ids.clone(), mask.clone()
+    arguments["input_ids"][empty, -1] = first().to(ids)[0, 0]
+    arguments["attention_mask"][empty, -1] = 1
 
 
 def refuse_right_padding(arguments: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, GenerationMixin
 
-from nco_guard.arguments import token_ids
+from nco_guard.arguments import token_ids, whole_characters
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["Settings", "checked_count", "checked_list", "refuse_continuous"]
@@ -145,19 +145,22 @@ class Settings:
     def _refuse_mistyped(self) -> None:
         """Options that are objects of a certain kind, and are something else."""
         for name, wanted, what in (
-            ("generation_config", "to_dict", "a transformers GenerationConfig"),
-            ("assistant_model", "config", "a loaded model"),
-            ("streamer", "put", "a streamer with put and end"),
+            ("generation_config", ("to_dict",), "a transformers GenerationConfig"),
+            ("assistant_model", ("config",), "a loaded model"),
+            ("streamer", ("put", "end"), "a streamer with put and end"),
         ):
             value = self._options.get(name)
-            if value is not None and not hasattr(value, wanted):
+            if value is not None and not all(hasattr(value, part) for part in wanted):
                 raise UnsupportedError(f"{name}: give {what}, not {type(value).__name__}")
         stops = self.get("stop_strings")
         listed = [stops] if isinstance(stops, str) else stops
         if listed is not None and not (
-            isinstance(listed, list | tuple) and all(isinstance(stop, str) and stop for stop in listed)
+            isinstance(listed, list | tuple) and listed and all(isinstance(s, str) and s for s in listed)
         ):
-            raise UnsupportedError("stop_strings: give a string or a list of strings, none of them empty")
+            raise UnsupportedError(
+                "stop_strings: give a string or a list of strings, none of them empty, or leave it out"
+            )
+        whole_characters("stop_strings", listed)
 
     def refuse_unsupported(self) -> None:
         """Raise `UnsupportedError`, naming the option, the reason and a way out."""

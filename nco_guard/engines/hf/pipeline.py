@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from nco_guard.arguments import whole_characters
 from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, generate_ids
 from nco_guard.errors import UnsupportedError
 
@@ -110,6 +111,7 @@ class GuardedPipeline:
 
     def __call__(self, text_inputs: Any, **options: Any) -> Any:
         """As the pipeline's own call. Raises what `generate` raises."""
+        _check_texts(text_inputs)
         pipe = self._pipe
         cleans = options.get(
             "clean_up_tokenization_spaces", pipe._postprocess_params.get("clean_up_tokenization_spaces")
@@ -228,6 +230,18 @@ class GuardedModel:
 
     def __repr__(self) -> str:
         return f"GuardedModel({type(self._model).__name__}, guard={self._guard!r})"
+
+
+def _check_texts(given: Any) -> None:
+    """`UnsupportedError` for what no pipeline of this task reads; datasets and generators are looked at by it."""
+    several = given if isinstance(given, list | tuple) else [given]
+    if not several or any(one is None or isinstance(one, bytes | int | float) for one in several):
+        raise UnsupportedError(
+            "text_inputs: give a string, strings, a chat (list of messages), chats or a dataset"
+        )
+    if isinstance(given, Mapping):
+        raise UnsupportedError("text_inputs: a single message is no chat; give a list of messages")
+    whole_characters("text_inputs", several)
 
 
 def _described(whole: Any, name: str, allowed: frozenset[str], kind: str) -> Any:

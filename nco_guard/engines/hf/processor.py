@@ -6,14 +6,15 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 import torch
 from transformers import LogitsProcessor
 
+from nco_guard.arguments import function
 from nco_guard.batch import Ids, RowTracker, Violation
 from nco_guard.engines.hf.options import checked_count
 from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
+from nco_guard.engines.hf.scores import check_step
 from nco_guard.errors import ForcedTokenWarning, StateLimitError, TokenizerError, UnsupportedError
 from nco_guard.masking import LIMITED
 from nco_guard.session import BoundGuard
@@ -91,6 +92,9 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._width = self._vocabulary.width
         self._engine_ends = engine_ends
         self._loud: torch.Tensor | None = None
+        for name, each, takes in (("sink", sink, "a StepReport"), ("on_forced", on_forced, "a text")):
+            if each is not None:
+                function(name, each, f"a function that takes {takes}")
         self._on_forced = _warn if on_forced is None else on_forced
         self._masker = RowMasker(
             beams=checked_count("beams", beams, 1) or 1,
@@ -105,8 +109,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask one step; see the class."""
-        if input_ids.ndim != 2 or scores.shape != (input_ids.shape[0], self._width):
-            self._refuse(input_ids, scores)
+        check_step(input_ids, scores, self._width)
         if not (input_ids.is_cpu and input_ids.dtype is torch.int64):
             input_ids = input_ids.to("cpu", torch.int64)
         ids: Ids = input_ids.numpy()
@@ -121,25 +124,6 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                     self._tracker.give_up(met.row)
         raise StateLimitError(
             "these texts bring rules to the limits of their automata, one after another; make counted repeats shorter"
-        )
-
-    def _refuse(self, input_ids: torch.Tensor, scores: torch.Tensor) -> NoReturn:
-        """Say what is wrong with the shapes."""
-        if input_ids.ndim != 2:
-            # Continuous batching would show the last token of each request, and nothing of which text it continues.
-            raise UnsupportedError(
-                "logits_processor: this one needs whole sequences; for continuous batching use guard.generate_batch or "
-                "guard.continuous"
-            )
-        if scores.shape[:-1] != input_ids.shape[:1]:
-            raise UnsupportedError(
-                f"logits_processor: {tuple(scores.shape)} scores for {tuple(input_ids.shape)} ids; give a row of "
-                f"scores for each row of ids"
-            )
-        width = scores.shape[-1]
-        raise TokenizerError(
-            f"the model's logits have {width} columns but the guard is bound to {self._width}; bind it with "
-            f"vocab_width={width}"
         )
 
     def _mask(self, ids: Ids, result: torch.Tensor) -> None:

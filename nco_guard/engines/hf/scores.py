@@ -20,9 +20,18 @@ import torch
 from numpy.typing import NDArray
 
 from nco_guard.batch import Ids
-from nco_guard.errors import GenerationError
+from nco_guard.errors import GenerationError, TokenizerError, UnsupportedError
 
-__all__ = ["DenseScores", "HostScores", "Look", "Looked", "holds", "scores_of", "undefined_scores"]
+__all__ = [
+    "DenseScores",
+    "HostScores",
+    "Look",
+    "Looked",
+    "check_step",
+    "holds",
+    "scores_of",
+    "undefined_scores",
+]
 
 # How -inf is written, by type; NumPy has no bfloat16, so its bits are read as integers.
 _NONE_LEFT: dict[torch.dtype, Any] = {
@@ -35,6 +44,42 @@ _SAMPLED_COLUMNS = 256
 # Rows of which less than one column in so many is left are filled, and what is left is put back.
 _MOSTLY = 4
 _KEPT_COMPLEMENTS = 64
+
+
+def check_step(input_ids: Any, scores: Any, width: int) -> None:
+    """Whether ids and scores are what a processor of whole sequences is shown: [rows, length], float [rows, width].
+
+    Another processor may have made something else of them. Errors: `UnsupportedError`, `TokenizerError` for the width.
+    """
+    if (
+        isinstance(scores, torch.Tensor)
+        and isinstance(input_ids, torch.Tensor)
+        and input_ids.ndim == 2
+        and scores.shape == (input_ids.shape[0], width)
+        and scores.is_floating_point()
+    ):
+        return
+    if not isinstance(input_ids, torch.Tensor) or input_ids.ndim != 2:
+        # Continuous batching would show the last token of each request, and nothing of which text it continues.
+        raise UnsupportedError(
+            "logits_processor: this one needs whole sequences, ids [rows, length]; for continuous batching use "
+            "guard.generate_batch or guard.continuous"
+        )
+    if not isinstance(scores, torch.Tensor) or not scores.is_floating_point():
+        given = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__
+        raise UnsupportedError(
+            f"logits_processor: float scores [rows, {width}] are needed, not {given}; look at what the processor "
+            f"before the guard returns"
+        )
+    if scores.shape[:-1] != input_ids.shape[:1]:
+        raise UnsupportedError(
+            f"logits_processor: {tuple(scores.shape)} scores for {tuple(input_ids.shape)} ids; give a row of "
+            f"scores for each row of ids"
+        )
+    raise TokenizerError(
+        f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {width}; bind it with "
+        f"vocab_width={scores.shape[-1]}, or mend the processor before it that changed their number"
+    )
 
 
 class Look(NamedTuple):
