@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from nco_guard import Guard, Verifier, verify
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
-from nco_guard.policy.presets import Pattern, ldnoobw
+from nco_guard.policy.presets import Pattern, iban, ldnoobw
 
 PATTERNS = [pattern for name in presets.available() for pattern in presets.patterns(name)]
 STOPPING = [pattern for pattern in PATTERNS if pattern.stop_at is not None]
@@ -311,3 +312,71 @@ def test_the_digits_of_uuids_are_no_cards() -> None:
         "4111-1111-11111111",
     ]  # fmt: skip
     assert all(report.findings for report in verifier.verify_many(cards))
+
+
+def test_uuids_are_no_bank_accounts_and_accounts_stay_ones() -> None:
+    rng = random.Random(1)
+    (pattern,) = (one for one in presets.patterns("pii") if one.id == "pii.iban")
+    verifier = Verifier(Policy(name="p", rules=presets.load("pii", only=["iban"])))
+    starts = [
+        code for code in map("".join, itertools.product("abcdef", repeat=2)) if code.upper() in iban._BBAN
+    ]
+    assert starts == ["ad", "ae", "ba", "be", "de", "ee"]
+    uuids = [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(20_000)]
+    for _ in range(20_000):  # those that nearly all have the shape of one
+        text = "".join(rng.choices("0123456789", k=32))
+        for place in (0, 8, 16):
+            if rng.random() < 0.5:
+                text = text[:place] + rng.choice(starts) + text[place + 2 :]
+        text = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{rng.choice('89')}{text[17:20]}-{text[20:]}"
+        uuids.append(text.upper() if rng.random() < 0.5 else text)
+    assert [text for text, r in zip(uuids, verifier.verify_many(uuids), strict=True) if r.findings] == []
+
+    texts = []
+    for country, structure in iban._BBAN.items():
+        for _ in range(20):
+            account = "".join(
+                rng.choice({"n": "0123456789", "a": "ABCDEF", "c": "0123456789ABCDEF"}[kind])
+                for count, kind in re.findall("([0-9]+)([nac])", structure)
+                for _ in range(int(count))
+            )
+            account = ("0" if country == "AD" else account[0]) + account[1:]
+            number = country + f"{rng.randint(2, 98):02d}" + account
+            for mark in ("", " ", "-"):
+                written = mark.join(number[at : at + 4] for at in range(0, len(number), 4))
+                texts += [
+                    written,
+                    f"20240115-{written}",
+                    f"deadbeef-{written.lower()}-x",
+                    f"a-b-1234-{written},",
+                ]
+    found = verifier.verify_many(texts)
+    assert [text for text, report in zip(texts, found, strict=True) if not report.findings] == []
+    assert pattern.stop_at is not None
+    assert all(re.search(pattern.stop_at, text) for text in texts)
+
+
+def test_digits_in_the_middle_of_digests_are_no_cards_when_text_is_verified() -> None:
+    rng = random.Random(2)
+    (pattern,) = (one for one in presets.patterns("pii") if one.id == "pii.payment_card")
+    assert pattern.stop_at is not None
+    verifier = Verifier(Policy(name="p", rules=presets.load("pii", only=["payment_card"])))
+    card = "4111111111111111"
+    digests = []
+    for _ in range(2_000):
+        before, after = ("".join(rng.choices("0123456789abcdef", k=rng.randint(3, 12))) for _ in range(2))
+        digests.append(f"{before}{rng.choice('abcdef')}{card}{rng.choice('abcdef')}{after}")
+    assert [text for text, r in zip(digests, verifier.verify_many(digests), strict=True) if r.findings] == []
+    assert all(re.search(pattern.stop_at, text) for text in digests)
+    for around in (
+        "x{}x",
+        "dead{}",
+        "{}beef",
+        "ead{}beef",
+        "dead{}bee",
+        "dead{} beef",
+        "dead {}beef",
+        "dead0{}beef",
+    ):
+        text = around.format(card)
+        assert bool(verifier.verify(text).findings) == ("0{}" not in around), text

@@ -77,6 +77,10 @@ _NOT_IN_UUID = "".join(
 # Neither digits after a decimal point, nor a group inside a UUID or an order number (112-3456789-1234567).
 _CARD_BEFORE = rf"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{{4}}-)(?<![0-9]{{3}}-){_NOT_IN_UUID}"
 
+# Digits in the middle of a digest: at least four hexadecimal digits on either side, with a letter next to the number.
+# The stop point does not know what follows, so a guard blocks these all the same.
+_NOT_IN_DIGEST = "(?!(?<=[0-9A-Fa-f]{3}[A-Fa-f])[0-9]{13,19}[A-Fa-f][0-9A-Fa-f]{3})"
+
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LONG_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9][0-9])"
 # First octets that are nobody's address: 0, loopback, netmasks and reserved ones. Versions follow a v.
@@ -310,7 +314,7 @@ PATTERNS = (
     ),
     Pattern(
         id="pii.payment_card",
-        regex=rf"{_CARD_BEFORE}(?:{_ISSUERS})(?:{_DASH_OR_SPACE}?[0-9]){{9,15}}{_NO_DIGIT_AFTER}",
+        regex=rf"{_CARD_BEFORE}{_NOT_IN_DIGEST}(?:{_ISSUERS})(?:{_DASH_OR_SPACE}?[0-9]){{9,15}}{_NO_DIGIT_AFTER}",
         stop_at=(
             rf"{_CARD_BEFORE}(?:(?:{_ISSUERS}){_DASH_OR_SPACE}[0-9]{{4}}{_DASH_OR_SPACE}[0-9]"
             rf"|(?:{_AMEX}|{_DINERS}){_DASH_OR_SPACE}[0-9]{{6}}{_DASH_OR_SPACE}[0-9]"
@@ -319,7 +323,8 @@ PATTERNS = (
         description=(
             "Numbers of 13 to 19 digits that begin as Visa, Mastercard, American Express, Diners, Discover, "
             "JCB, UnionPay, Maestro or Mir cards do, with single spaces or hyphens anywhere after the "
-            "fourth, but not in the groups that UUIDs have (8-4-4)."
+            "fourth, but not in the groups that UUIDs have (8-4-4), nor in the middle of a digest, with four "
+            "hexadecimal digits or more on either side (a guard blocks these all the same)."
         ),
         checksum="luhn",
         reveals="the first eight digits in groups of four, ten in groups of 4-6-5, else twelve",
@@ -340,6 +345,11 @@ PATTERNS = (
                 "4674-3741-9466-4476",
                 "46743741 9466 4476",
                 "4674-9466-4472-8124-5241f323ca74",
+                "x4111111111111111",
+                "dead4111111111111111",
+                "4111111111111111beef",
+                "dead4111111111111111 beef",
+                "deed4111111111111111next",
             ),
             no_match=(
                 "ISBN 9780306406157 and 978-0-306-40615-7",
