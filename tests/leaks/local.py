@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from typing import Any
 
@@ -100,8 +101,18 @@ def insisting(script: str) -> Any:
 
 @cache
 def longing(text: str) -> Any:
-    """The model for ways of decoding that have caches of their own: what it wants depends on the last token alone."""
-    return biased_model(knowing_tokenizer(), [text])
+    """The model for ways of decoding that have caches of their own: what it wants depends on the last token alone.
+
+    After each token of `text` that is one of those which follow it there, anywhere else the first.
+    """
+    model = biased_model(knowing_tokenizer(), [text])
+    ids = knowing_tokenizer()(text)["input_ids"]
+    wanted = torch.zeros_like(model.bonus)
+    wanted[:, ids[0]] = 30.0
+    for token, following in itertools.pairwise(ids):
+        wanted[token, following] = 60.0
+    model.bonus = wanted
+    return model
 
 
 def pipe_of(model: Any, **options: Any) -> Any:

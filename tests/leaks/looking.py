@@ -13,6 +13,7 @@ import json
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pydantic
@@ -134,7 +135,7 @@ def _walk(
         if isinstance(value, float) and value.is_integer():
             yield (*path, "(int)"), str(int(value))
         return
-    if id(value) in above or depth > _DEPTH or _opaque(type(value)):
+    if id(value) in above or depth > _DEPTH or _opaque(type(value).__module__):
         return
     above = above | {id(value)}
     # All of containers and models is walked; what else prints itself may print anything.
@@ -151,8 +152,8 @@ def _walk(
         yield from _walk(part, (*path, name), above, depth + 1)
 
 
-def _opaque(kind: type) -> bool:
-    module = kind.__module__
+@cache
+def _opaque(module: str) -> bool:
     return any(module == name or module.startswith(name + ".") for name in _OPAQUE)
 
 

@@ -123,8 +123,9 @@ def stream(run: Run) -> None:
     run.places.returned("".join(run.places.chunks(pieces)))
 
 
-#: What decodes with a cache of its own is shown a model whose longing depends on the last token alone.
-_TOO_LONG = ("alone", "twice", "between wide characters", "all forms", "at a line's end", "in the middle")
+#: What decodes with a cache of its own is shown a model whose longing depends on the last token alone: in these texts,
+#: one of the tokens is followed by several others.
+_UNWRITTEN = ("date", "all forms", "at a line's end")
 _SMALL = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=128, seed=0)
 
 
@@ -133,7 +134,7 @@ _SMALL = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=
     "Guard.generate_batch",
     carries=["written"],
     covers=["nco_guard.Guard.generate_batch"],
-    skips=_TOO_LONG,
+    skips=_UNWRITTEN,
     drawn=True,
 )
 def batch(run: Run) -> None:
@@ -154,7 +155,7 @@ def batch(run: Run) -> None:
     "Guard.continuous",
     carries=["written"],
     covers=["nco_guard.Guard.continuous"],
-    skips=_TOO_LONG,
+    skips=_UNWRITTEN,
     drawn=True,
 )
 def continuous(run: Run) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, BaseMessageChunk, ToolMessage
 from langchain_core.outputs import ChatResult, Generation, GenerationChunk, LLMResult
 from langchain_core.prompt_values import ChatPromptValue, ImagePromptValue, StringPromptValue
 from langgraph.types import Command, Interrupt, Send
@@ -16,6 +16,7 @@ from nco_guard.audit import RunRecorder
 from nco_guard.redaction import Replacement
 from nco_guard.values import Cleaner as ValueCleaner
 from nco_guard.values import Role, register
+from nco_guard.values.shapes import copied
 
 __all__ = ["Cleaner"]
 
@@ -30,11 +31,21 @@ def _generation_piece(generation: Any, fields: Mapping[str, Any]) -> Any:
     return type(generation)(**{"text": "", **fields})
 
 
+def _without_emptied(chunk: Any, changed: Mapping[str, Any]) -> Any:
+    """A chunk without the pieces of calls of which nothing is left: LangChain takes each for a call of its own."""
+    if "tool_call_chunks" not in changed:
+        return copied(chunk, changed)
+    pieces = zip(changed["tool_call_chunks"], chunk.tool_call_chunks, strict=True)
+    left = [new for new, old in pieces if new["args"] or not old["args"] or new.get("name") or new.get("id")]
+    return copied(chunk, {**changed, "tool_call_chunks": left})
+
+
 _MESSAGE = {"content": Role.BLOCKS, "response_metadata": Role.METADATA, "id": Role.IDENTIFIER}
 _RESULT = {"llm_output": Role.METADATA, "run": Role.KEEP, "type": Role.KEEP}
 
 register(BaseMessage, {**_MESSAGE, "type": Role.KEEP})
 register(BaseMessageChunk, {}, chunk=_piece)
+register(AIMessageChunk, {}, rebuild=_without_emptied)
 register(AIMessage, {"usage_metadata": Role.METADATA, "chunk_position": Role.KEEP})
 register(ToolMessage, {"tool_call_id": Role.IDENTIFIER, "status": Role.KEEP})
 register(Document, {"page_content": Role.TEXT, "id": Role.IDENTIFIER, "type": Role.KEEP})

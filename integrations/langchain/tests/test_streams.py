@@ -276,6 +276,19 @@ async def test_what_comes_in_pieces_is_clean_in_pieces_and_joined(policy: Policy
         list(refusing.stream("x"))
 
 
+def test_no_call_is_made_of_a_piece_of_which_nothing_is_left(policy: Policy) -> None:
+    """LangChain takes pieces without an index for calls of their own, and one that is empty for a complete one."""
+    begun = call('{"to": "', name="look", id="1", index=None)
+    chunks = [begun, *(call(part, index=None) for part in cut(f'{LEAK}"}}'))]
+    guarded = VerifiedChatModel.over(Pieces(chunks=chunks), policy, on_violation="redact")
+    bare = joined(list(Pieces(chunks=chunks).stream("x")))
+    for message in (guarded.invoke("x"), joined(list(guarded.stream("x")))):
+        again = AIMessageChunk("") + message if isinstance(message, AIMessageChunk) else message
+        assert [one["id"] for one in again.tool_calls] == ["1"] == [one["id"] for one in bare.tool_calls]
+        assert "[redacted]" in repr(again)
+        check_everything(policy, again)
+
+
 def _reasoning(message: AIMessageChunk) -> str:
     return "".join(str(block.get("reasoning", "")) for block in message.content_blocks)
 
