@@ -329,6 +329,26 @@ class TestGenerate:
         for output in document["outputs"]:
             assert output["text"].strip() not in log.read_text() or not output["text"].strip()
 
+    def test_the_digest_is_keyed_where_a_key_is_given(
+        self, strict: Path, model: Path, tmp_path: Path
+    ) -> None:
+        log, key = tmp_path / "run.jsonl", tmp_path / "key"
+        key.write_bytes(bytes(range(32)))
+        command = ("generate", "--model", model, "--policy", strict, "--prompt", "x", "--max-new-tokens", "2")
+        result = call(*command, "--json", "--audit", log, "--digest-key", key)
+        assert result.exit_code == 0, result.output
+        keyed = call("audit", "digest", strict, "--key", key).stdout.strip()
+        assert keyed.startswith("hmac-sha256:")
+        assert json.loads(result.stdout)["policy_digest"] == keyed
+        seen = {
+            digest for event in read_events(log).events if (digest := getattr(event, "policy_digest", None))
+        }
+        assert seen == {keyed}
+        assert call("audit", "digest", strict).stdout.strip() not in result.output + log.read_text()
+        key.write_bytes(b"short")
+        fails_cleanly(call(*command, "--digest-key", key), "--digest-key: a key is at least 16 bytes")
+        fails_cleanly(call(*command, "--digest-key", tmp_path / "none"), "cannot read the key")
+
     def test_the_same_seed_gives_the_same_text(self, strict: Path, model: Path) -> None:
         command = ("generate", "--model", model, "--policy", strict, "--prompt", "a", "--sample", "--seed")
         assert call(*command, "4").stdout == call(*command, "4").stdout

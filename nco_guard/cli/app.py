@@ -172,6 +172,14 @@ def generate(
     audit: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Append the audit log here.", show_default=False)
     ] = None,
+    digest_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The bytes of a secret, 16 or more: the policy's digest is keyed with it, in the log and with --json.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Generate with a local model under a policy; nothing is downloaded."""
@@ -188,7 +196,8 @@ def generate(
         chat=chat,
     )
     prompts = [*(prompt or []), *_lines(prompt_file)]
-    raise typer.Exit(run_generate(model, policy, prompts, settings, audit=audit, as_json=as_json))
+    code = run_generate(model, policy, prompts, settings, audit=audit, digest_key=digest_key, as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _lines(path: Path | None) -> list[str]:

@@ -18,7 +18,7 @@ from nco_guard.audit import (
     verify_log,
 )
 from nco_guard.audit.jsonl import rotated_files
-from nco_guard.cli.inputs import load_policy
+from nco_guard.cli.inputs import load_policy, read_key
 from nco_guard.cli.output import print_json, say
 from nco_guard.errors import AuditError
 from nco_guard.visible import visible
@@ -96,10 +96,7 @@ def run_audit_digest(policy: str, key: Path | None) -> None:
     """Print a policy's digest as the log of a guard with this digest key has it."""
     digest = load_policy(policy).digest
     if key is not None:
-        try:
-            digest = policy_hmac(key.read_bytes(), digest)
-        except OSError as error:
-            raise AuditError(f"cannot read the key {key}: {error.strerror}") from error
+        digest = policy_hmac(read_key(key), digest)
     say(digest)
 
 

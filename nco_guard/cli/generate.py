@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nco_guard.cli.inputs import load_model, load_policy
+from nco_guard.cli.inputs import load_model, load_policy, read_key
 from nco_guard.cli.output import print_json, say, say_text, warn
 from nco_guard.errors import NCOGuardError
 
@@ -48,12 +48,16 @@ def run_generate(
     settings: GenerateSettings,
     *,
     audit: Path | None,
+    digest_key: Path | None = None,
     as_json: bool,
 ) -> int:
     """Generate one text per prompt; returns 1 if the verifier finds something in one of them, else 0."""
+    from nco_guard.audit.digests import checked_key
+
     if not prompts:
         raise NCOGuardError("no prompt: give --prompt or --prompt-file")
     loaded = load_policy(policy)  # before the model: mistakes in a policy should not wait for gigabytes
+    key = None if digest_key is None else checked_key("--digest-key", read_key(digest_key))
     model, tokenizer = load_model(model_path)
     from transformers import set_seed
 
@@ -64,7 +68,7 @@ def run_generate(
     outputs: list[dict[str, Any]] = []
     with ExitStack() as stack:
         sink: Sink | None = stack.enter_context(JsonLinesSink(audit)) if audit else None
-        guard = Guard(loaded, audit=sink)
+        guard = Guard(loaded, audit=sink, digest_key=key)
         set_seed(settings.seed)
         for at in range(0, len(inputs), settings.batch_size):
             batch = inputs[at : at + settings.batch_size]
@@ -75,7 +79,7 @@ def run_generate(
                 outputs.append({"text": text, "ok": report.ok, "outcome": str(outcome), "tokens": len(ids)})
     ok = all(output["ok"] for output in outputs)
     if as_json:
-        print_json({"ok": ok, "policy_digest": loaded.digest, "outputs": outputs})
+        print_json({"ok": ok, "policy_digest": guard.digest, "outputs": outputs})
     else:
         _print(outputs)
     if not ok:

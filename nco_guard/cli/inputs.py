@@ -12,7 +12,7 @@ from nco_guard.errors import MissingExtraError, NCOGuardError
 if TYPE_CHECKING:
     from nco_guard.policy import Policy
 
-__all__ = ["encoder", "load_model", "load_policy", "load_tokenizer", "read_text", "require_hf"]
+__all__ = ["encoder", "load_model", "load_policy", "load_tokenizer", "read_key", "read_text", "require_hf"]
 
 PRESET = "preset:"
 
@@ -43,6 +43,14 @@ def read_text(name: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NCOGuardError(f"{name}: not UTF-8 at byte {error.start}") from None
+
+
+def read_key(path: Path) -> bytes:
+    """The bytes of a file that holds a secret."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NCOGuardError(f"cannot read the key {path}: {error.strerror}") from error
 
 
 def require_hf(feature: str) -> None:
