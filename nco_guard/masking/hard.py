@@ -16,6 +16,7 @@ at one by one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +42,14 @@ _NO_EXIT = HORIZON + 1
 _FEW = 8
 # From one in so many of all tokens on, what bars a text after them is found for all tokens, by the tree.
 _MOSTLY = 8
+# Tokens whose states are looked at together.
+_AT_ONCE = 512
 # Automata of so few states are known to be harmless to a way out or not, in every state at once.
 _SMALL = 200
 # In place of an expansion: some token leads straight to an allowed end.
 _STRAIGHT: Rows = np.zeros((0, 0), np.int32)
+# Of a text, in each state, where it is barred; -1: not asked.
+_NOT_ASKED: NDArray[np.int16] = np.zeros(0, np.int16)
 
 
 def _distinct(rows: Rows) -> Rows:
@@ -94,6 +99,8 @@ class HardConstraints:
 
         # Well-formed UTF-8 is a constraint like others, but what it wants is among the short texts.
         self._utf8 = next(i for i, t in enumerate(self.tables) if UTF8_RULE in t.constraint.rule_ids)
+        utf8 = self.tables[self._utf8]
+        self._between = int(utf8.open_paths.of(np.array([utf8.root], np.int32))[0])
         self._bytes = token_bytes(vocabulary)
         self._ways = Ways(self._automata, self._utf8, paths.letters)
         self._rows = rows_searched(self._text_count)
@@ -102,11 +109,11 @@ class HardConstraints:
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
         self._wants: dict[tuple[int, int], bytes] = {}
-        self._closures: dict[int, list[int] | None] = {}
+        self._closures: dict[int, NDArray[np.int32] | None] = {}
         self._shut_after: dict[tuple[int, int, bytes], Ids] = {}
         self._after_watched: dict[tuple[int, int], NDArray[np.int32]] = {}
-        self._harmless: dict[tuple[int, bytes], bool] = {}
-        self._opened: dict[tuple[int, int, bytes], bool] = {}
+        self._barred_in: dict[tuple[int, bytes], NDArray[np.int16]] = {}
+        self._bytes_needed: dict[tuple[int, bytes], int] = {}
         self.undecided = 0
 
         pending = [table.view(table.root).pending for table in tables]
@@ -193,7 +200,7 @@ class HardConstraints:
         """Whether the text can be brought to an end from this state itself."""
         if self._exits_within(np.array([states], np.int32), tokens_left)[0]:
             return True
-        if any(all(self._opens(i, s, text) for i, s in enumerate(states)) for text in tried):
+        if any(all(self._ways.opens(i, s, text) for i, s in enumerate(states)) for text in tried):
             return True
         return self._ends_so(states, tokens_left)
 
@@ -275,15 +282,13 @@ class HardConstraints:
         self, states: States, views: list[StateView], doubtful: Ids, tried: list[bytes], tokens_left: int
     ) -> Ids:
         """Those of the doubtful tokens after which no way was found to bring the text to an end in time."""
+        after: dict[int, NDArray[np.int32]] = {}
         for text in tried:
             if not len(doubtful):
                 break
-            barred = np.zeros(len(doubtful), bool)
-            for i, (state, view) in enumerate(zip(states, views, strict=True)):
-                barred |= self._barred(i, state, view, doubtful, text)
-                if barred.all():
-                    break
-            doubtful = doubtful[barred]
+            barred = self._barred(states, views, doubtful, text, after)[doubtful]
+            if not barred.all():
+                doubtful, after = doubtful[barred], {}
         doubtful = minus(doubtful, self._beginnings(states, views, tokens_left), self._width)
         closed = self._closed(views, doubtful, self._ways_within[tokens_left])
         maybe = np.flatnonzero(~closed)
@@ -303,86 +308,132 @@ class HardConstraints:
         return np.array(sorted(found), np.int64)
 
     def _closed(self, views: list[StateView], tokens: Ids, ways: int) -> NDArray[np.bool_]:
-        """After which tokens none of these short ways out is open, as far as one constraint by itself can tell."""
-        if not any(view.after for view in views):
-            return np.zeros(len(tokens), bool)
-        everywhere = np.zeros(self._width, bool)
+        """After which tokens none of these short ways out is open, as far as one constraint by itself can tell.
+
+        Of tokens that end within a character nothing is said.
+        """
+        shut = np.zeros(self._width, bool)
+        # Between two characters the rest of one is no way out.
+        ways &= self._between
         for table, view in zip(self.tables, views, strict=True):
             if view.after is not None:
                 places, distinct = view.after
-                shut = table.open_paths.of(distinct) & ways == 0
-                everywhere[view.pending[shut[places]]] = True
-        return everywhere[tokens]
+                closed = table.open_paths.of(distinct) & ways == 0
+                shut[view.pending[closed[places]]] = True
+        shut[views[self._utf8].pending] = False
+        return shut[tokens]
 
     def _saved(self, states: States, late: Ids, tokens_left: int) -> Ids:
         """Those of the tokens after which a way out is found by looking at what they lead to, within the bounds."""
         first = late[:LEFT]
-        rows = [row.tobytes() for row in self._next_rows(states, first)]
-        chosen = [*dict.fromkeys(rows)][:ROWS]
-        found = {
-            row: self._ends_so(tuple(np.frombuffer(row, np.int32).tolist()), tokens_left) for row in chosen
-        }
+        found: dict[bytes, bool] = {}
+        rows: list[bytes] = []
+        for begin in range(0, len(first), _AT_ONCE):
+            # Beyond the bound only how many there are is of interest, or which of them were saved.
+            if len(found) == ROWS and tokens_left < HORIZON and not any(found.values()):
+                break
+            part = [row.tobytes() for row in self._next_rows(states, first[begin : begin + _AT_ONCE])]
+            for row in part:
+                if row not in found and len(found) < ROWS:
+                    found[row] = self._ends_so(tuple(np.frombuffer(row, np.int32).tolist()), tokens_left)
+            rows += part
         # Near a limit, what was not looked at is taken to be too late.
         if tokens_left == HORIZON:
-            self.undecided += len(late) - len(first) + len({*rows}) - len(chosen)
-        saved: Ids = first[np.array([found.get(row, False) for row in rows], bool)]
-        return saved
+            self.undecided += len(late) - len(first) + len({*rows}) - len(found)
+        saved = [place for place, row in enumerate(rows) if found.get(row, False)]
+        return first[saved]
 
-    def _barred(self, index: int, state: int, view: StateView, tokens: Ids, text: bytes) -> NDArray[np.bool_]:
-        """After which of the tokens a constraint bars a text. bool [tokens]"""
-        if not self._is_harmless(index, text):
-            if len(tokens) * _MOSTLY < self._text_count and (index, state, text) not in self._shut_after:
-                return self._shut(index, self._after(index, state, tokens), text)
-            return np.isin(tokens, self._all_shut(index, state, text), assume_unique=True, kind="sort")
-        if not len(view.pending):
-            return np.zeros(len(tokens), bool)
+    def _barred(
+        self,
+        states: States,
+        views: list[StateView],
+        tokens: Ids,
+        text: bytes,
+        after: dict[int, NDArray[np.int32]],
+    ) -> NDArray[np.bool_]:
+        """After which of the tokens some constraint bars a text. bool [width]; of other tokens nothing is said.
+
+        `after`: the states after the tokens, by constraint, where they were asked for before; filled.
+        """
+        barred = np.zeros(self._width, bool)
+        costly: list[int] = []
+        for i, view in enumerate(views):
+            if self._bytes_barring(i, text):
+                costly.append(i)
+            elif len(view.pending):
+                # Only where it is pending itself.
+                barred[self._shut_after_pending(i, states[i], view, text)] = True
+                if len(view.pending) >= len(tokens) and barred[tokens].all():
+                    return barred
+        for i in costly:
+            if len(tokens) * _MOSTLY < self._text_count and (i, states[i], text) not in self._shut_after:
+                if i not in after:
+                    after[i] = self._after(i, states[i], tokens)
+                barred[tokens] |= ~self._open(i, after[i], text)
+            else:
+                barred[self._all_shut(i, states[i], text)] = True
+        return barred
+
+    def _shut_after_pending(self, index: int, state: int, view: StateView, text: bytes) -> Ids:
+        """The tokens that leave a constraint pending, and after which it bars a text."""
         if view.after is None:
-            shut = self._shut(index, self._bytes.after(self._automata[index], state, view.pending), text)
-        else:
-            places, distinct = view.after
-            shut = self._shut(index, distinct, text)[places]
-        everywhere = np.zeros(self._width, bool)
-        everywhere[view.pending] = shut
-        return everywhere[tokens]
+            reached = self._bytes.after(self._automata[index], state, view.pending)
+            return view.pending[~self._open(index, reached, text)]
+        places, distinct = view.after
+        shut = ~self._open(index, distinct, text)
+        if shut.all():
+            return view.pending
+        return view.pending[shut[places]] if shut.any() else NO_IDS
 
     def _all_shut(self, index: int, state: int, text: bytes) -> Ids:
         """Sorted ids of all tokens after which a constraint bars a text, but for those that complete a match."""
         key = (index, state, text)
         known = self._shut_after.get(key)
         if known is None:
-            table = self.tables[index]
-            known = table.tokens_reaching(state, lambda reached: not self._opens(index, reached, text))
-            self._shut_after[key] = known
+            opens = partial(self._open, index, text=text)
+            beyond = self._bytes_barring(index, text)
+            known = self._shut_after[key] = self.tables[index].tokens_barring(state, beyond, opens)
         return known
 
-    def _shut(self, index: int, states: NDArray[np.int32], text: bytes) -> NDArray[np.bool_]:
-        """In which of the states a constraint bars a text."""
-        distinct, places = np.unique(states, return_inverse=True)
-        shut = np.array([not self._opens(index, state, text) for state in distinct.tolist()], bool)
-        return shut[places.ravel()]
+    def _open(self, index: int, states: NDArray[np.int32], text: bytes) -> NDArray[np.bool_]:
+        """In which of the states a constraint leaves a text open, and the end after it."""
+        found: NDArray[np.bool_] = self._barred_at(index, states, text) == 0
+        return found
 
-    def _opens(self, index: int, state: int, text: bytes) -> bool:
-        key = (index, state, text)
-        known = self._opened.get(key)
-        if known is None:
-            known = self._opened[key] = self._ways.opens(index, state, text)
-        return known
+    def _barred_at(self, index: int, states: NDArray[np.int32], text: bytes) -> NDArray[np.int16]:
+        """`Ways.barred_at`, remembered."""
+        known = self._barred_in.get((index, text), _NOT_ASKED)
+        if len(states) and (highest := int(states.max())) >= len(known):
+            size = max(highest + 1, min(2 * len(known), 2 * highest))
+            known = np.concatenate([known, np.full(size - len(known), -1, np.int16)])
+        found = known[states]
+        if found.min(initial=0) < 0:
+            fresh = np.unique(states[found < 0])
+            known[fresh] = self._ways.barred_at(index, fresh, text)
+            self._barred_in[index, text] = known
+            found = known[states]
+        return found
 
-    def _is_harmless(self, index: int, text: bytes) -> bool:
-        """Whether a constraint is known to bar a text in no state in which it lets the text end."""
+    def _bytes_barring(self, index: int, text: bytes) -> int:
+        """With how many bytes of a text at most a constraint bars it, from states in which it lets the text end.
+
+        0: in no such state.
+        """
         key = (index, text)
-        known = self._harmless.get(key)
+        known = self._bytes_needed.get(key)
         if known is None:
             automaton = self._automata[index]
-            if automaton.forgets(text[0]):
-                known = self._opens(index, automaton.start, text)
+            closure = self._closure(index)
+            if automaton.forgets(text[0]) and self._ways.opens(index, automaton.start, text):
+                known = 0
+            elif closure is None:
+                known = len(text)
             else:
-                closure = self._closure(index)
-                known = closure is not None and all(self._opens(index, s, text) for s in closure)
-            self._harmless[key] = known
+                known = int(self._barred_at(index, closure, text).max(initial=0))
+            self._bytes_needed[key] = known
         return known
 
-    def _closure(self, index: int) -> list[int] | None:
+    def _closure(self, index: int) -> NDArray[np.int32] | None:
         """All states of a constraint that let the text end; None if there are many."""
         if index not in self._closures:
             automaton = self._automata[index]
@@ -396,8 +447,8 @@ class HardConstraints:
                     if reached >= 0 and reached not in seen:
                         seen[reached] = None
                         waiting.append(reached)
-            known = None if waiting else [s for s in seen if automaton.may_end(s)]
-            self._closures[index] = known
+            ending = [s for s in seen if automaton.may_end(s)]
+            self._closures[index] = None if waiting else np.array(ending, np.int32)
         return self._closures[index]
 
     def _ends_so(self, row: States, tokens: int) -> bool:
@@ -485,10 +536,11 @@ class HardConstraints:
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
-        entries = len(self._exits) + len(self._searched) + len(self._expansions) + len(self._opened)
+        entries = len(self._exits) + len(self._searched) + len(self._expansions)
         ways = [self._ways_out, *self._further_sets.values()]
         sets = [ids for ids in self._further_of.values() if isinstance(ids, np.ndarray)]
         sets += self._shut_after.values()
-        sets += self._after_watched.values()  # type: ignore[arg-type]
         held = self._expansion_bytes + self._ways.nbytes + sum(part.nbytes for part in [*ways, *sets])
+        held += sum(part.nbytes for part in self._after_watched.values())
+        held += sum(part.nbytes for part in self._barred_in.values())
         return held + entries * (120 + 4 * len(self.tables))

@@ -28,6 +28,8 @@ from nco_guard.tokens import PrefixTree, Vocabulary
 __all__ = ["MANY", "ConstraintTable", "PendingAfter", "StateView"]
 
 MANY = 512  # pending tokens, from which on it is kept which states they lead to
+# Nodes of a level that are looked at one by one rather than together.
+_FEW = 8
 _FOUND = "automaton."  # before the names of what is kept of the automaton
 
 
@@ -235,23 +237,58 @@ class ConstraintTable:
             self.view_bytes += run.known[-1].nbytes + tops.nbytes + found.matched.nbytes + pending.nbytes
         return view
 
-    def tokens_reaching(self, state: int, wanted: Callable[[int], bool]) -> Ids:
-        """Sorted ids of the tokens that lead from a state to one that is wanted. Cost: a step a node of the tree."""
+    def tokens_barring(
+        self, state: int, beyond: int, opens: Callable[[NDArray[np.int32]], NDArray[np.bool_]]
+    ) -> Ids:
+        """Sorted ids of the tokens that lead from a state to one that is not open, and complete no match.
+
+        `opens` int32 [states] -> bool [states]: whether a text of `beyond` bytes is open there. Cost: a step for every
+        node of the tree below which something can happen within that text.
+        """
         tree = self._tree
-        reached = np.full(len(tree), -1, np.int32)
-        reached[0] = state
-        for first, last in tree.levels:
-            before = reached[tree.parent[first:last]]
-            alive = np.flatnonzero(before >= 0)
-            reached[first + alive] = self.automaton.step_many(before[alive], tree.byte[first + alive])
-        nodes = np.flatnonzero((tree.exact > 0) & (reached >= 0))
-        at = reached[nodes]
-        # States are small numbers: far cheaper than to sort them.
-        met = np.zeros(int(at.max(initial=0)) + 1, bool)
-        met[at] = True
-        met[met] = [wanted(s) for s in np.flatnonzero(met).tolist()]
-        ids, _ = tree.tokens_at(nodes[met[at]])
-        return np.sort(ids)
+        parents, current = np.zeros(1, np.int64), np.array([state], np.int32)
+        held, states = [NO_IDS], [current[:0]]
+        while len(parents) > _FEW or len(held) == 1:
+            nodes, counts = tree.children(parents)
+            reached = self.automaton.step_many(np.repeat(current, counts), tree.byte[nodes])
+            on = np.flatnonzero(reached >= 0)
+            nodes, reached = nodes[on], reached[on]
+            # 255 stands for more in distances.
+            reach = np.minimum(tree.heights[nodes].astype(np.int16) + beyond, 255)
+            near = np.flatnonzero(self.automaton.distances(reached) <= reach)
+            parents, current = nodes[near], reached[near]
+            held.append(parents)
+            states.append(current)
+        rest = self._near_below(parents, current, beyond)
+        found, at = np.concatenate([*held, rest[0]]), np.concatenate([*states, rest[1]])
+        exact = np.flatnonzero(tree.exact[found] > 0)
+        shut = found[exact[~opens(at[exact])]]
+        return union([tree.tokens_at(shut)[0]], self._width)
+
+    def _near_below(
+        self, parents: Ids, current: NDArray[np.int32], beyond: int
+    ) -> tuple[Ids, NDArray[np.int32]]:
+        """The nodes below these, and the states there, as in `tokens_barring`, one by one.
+
+        The last levels are those of a few long tokens, such as lines of dashes.
+        """
+        step, distance = self.automaton.step, self.automaton.distance
+        tree = self._tree
+        firsts, counts, letters, heights = (
+            array.data for array in (tree.first_child, tree.child_count, tree.byte, tree.heights)
+        )
+        nodes, states = list[int](), list[int]()
+        stack = list(zip(parents.tolist(), current.tolist(), strict=True))
+        while stack:
+            parent, before = stack.pop()
+            first = firsts[parent]
+            for node in range(first, first + counts[parent]):
+                reached = step(before, letters[node])
+                if reached >= 0 and distance(reached) <= min(heights[node] + beyond, 255):
+                    nodes.append(node)
+                    states.append(reached)
+                    stack.append((node, reached))
+        return np.array(nodes, np.int64), np.array(states, np.int32)
 
     # -- transitions -------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nco_guard.automata import Automaton
 
@@ -90,12 +91,30 @@ class Ways:
         self._own: dict[tuple[int, int], Way] = {}
         self._joint: dict[tuple[tuple[int, ...], States], Way] = {}
         self._ways: dict[States, Way] = {}
+        self._reads: dict[tuple[int, int, bytes], tuple[int, bool]] = {}
 
     def opens(self, index: int, state: int, text: bytes) -> bool:
         """Whether a text completes no match of an automaton from a state, and may end there."""
+        return self._after(index, state, text)[1]
+
+    def barred_at(self, index: int, states: NDArray[np.int32], text: bytes) -> NDArray[np.int16]:
+        """For each state, with how many bytes of a text a match completes; all, if it may not end after them; 0: never.
+
+        So 0 where `opens`.
+        """
         automaton = self._automata[index]
-        reached = automaton.read(state, text)
-        return reached >= 0 and automaton.may_end(reached)
+        found = np.zeros(len(states), np.int16)
+        left = np.flatnonzero(automaton.distances(states) <= len(text))
+        reached = states[left]
+        for place, byte in enumerate(text, start=1):
+            if not len(left):
+                return found
+            reached = automaton.step_many(reached, np.full(len(left), byte, np.uint8))
+            if reached.min() < 0:
+                found[left[reached < 0]] = place
+                left, reached = left[reached >= 0], reached[reached >= 0]
+        found[left[~automaton.may_end_many(reached)]] = len(text)
+        return found
 
     def _alphabet(self, members: tuple[int, ...]) -> tuple[Sequence[bytes], bool]:
         """What ways out of some automata are put together of, and whether that can write whatever tokens can."""
@@ -199,36 +218,53 @@ class Ways:
         """Write a text, then the own way out of the first pending rule of which none is barred, and so on; else which
         automaton bars that of the first.
         """
-        current, barring = self._read(states, text)
+        current, pending, barring = self._read(states, text)
         for _ in range(PURSUITS):
-            pending = self._pending(current) if current else []
             if not pending:
                 break
-            following: States = ()
             refused = barring
+            following, then = States(), list[int]()
             for i in pending:
-                own = self.own(i, current[i])
-                following, by = self._read(current, own) if isinstance(own, bytes) else ((), [i])
+                own, by = self.own(i, current[i]), [i]
+                if isinstance(own, bytes):
+                    following, then, by = self._read(current, own)
                 refused = refused or by
                 if following:
                     text += own  # type: ignore[operator]
                     break
-            current, barring = following, [] if following else refused
-        return (text, []) if current and not self._pending(current) else (None, barring)
+            current, pending, barring = following, then, [] if following else refused
+        return (text, []) if current and not pending else (None, barring)
 
-    def _read(self, states: States, text: bytes) -> tuple[States, list[int]]:
-        """The states after a text; if it is barred, none, and the first automaton that bars it."""
-        reached: list[int] = []
-        for i, (automaton, state) in enumerate(zip(self._automata, states, strict=True)):
-            reached.append(automaton.read(state, text))
-            if reached[-1] < 0:
-                return (), [i]
-        return tuple(reached), []
+    def _read(self, states: States, text: bytes) -> tuple[States, list[int], list[int]]:
+        """The states after a text, and which automata do not let it end there; if it is barred, no states, and the
+        first automaton that bars it.
+        """
+        reached, pending = list[int](), list[int]()
+        for i, state in enumerate(states):
+            after, ends = self._after(i, state, text)
+            if after < 0:
+                return (), [], [i]
+            reached.append(after)
+            if not ends:
+                pending.append(i)
+        return tuple(reached), pending, []
+
+    def _after(self, index: int, state: int, text: bytes) -> tuple[int, bool]:
+        """The state of an automaton after a text, negative where a match completes, and whether the text may end."""
+        key = (index, state, text)
+        known = self._reads.get(key)
+        if known is None:
+            automaton = self._automata[index]
+            reached = automaton.read(state, text)
+            known = self._reads[key] = reached, reached >= 0 and automaton.may_end(reached)
+        return known
 
     @property
     def nbytes(self) -> int:
         """Bytes held (estimated)."""
-        return 150 * len(self._own) + (200 + 8 * len(self._automata)) * (len(self._joint) + len(self._ways))
+        return 150 * (len(self._own) + len(self._reads)) + (200 + 8 * len(self._automata)) * (
+            len(self._joint) + len(self._ways)
+        )
 
 
 def _traced(
