@@ -9,6 +9,7 @@ import pytest
 
 from nco_guard.compiler import compile_policy
 from nco_guard.masking import bruteforce, hard, ways
+from nco_guard.masking import tables as single
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
@@ -129,29 +130,69 @@ TIGHT = [
 ]
 
 
+# Where small sets are handled one by one and large ones together: as if all were small, or all large.
+SIZES = [
+    {},
+    {"MANY": 0, "_FEW": 0, "_AT_ONCE": 3, "_MOSTLY": 1 << 20, "_SMALL": 0},
+    {"MANY": 0, "_FEW": 2, "_AT_ONCE": 1, "_MOSTLY": 1 << 20, "_SMALL": 10_000},
+    {"MANY": 1 << 20, "_FEW": 1 << 20, "_MOSTLY": 0},
+]
+
+
 @pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("limits", TIGHT, ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_the_bounds_are_those_of_the_definition(
-    seed: int, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    seed: int, limits: dict[str, int], sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds(monkeypatch, **limits)
-    rng = random.Random(100 * TIGHT.index(limits) + seed)
-    for _ in range(12):
+    for name, value in sizes.items():
+        for module in (hard, single):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
+    rng = random.Random(1000 * SIZES.index(sizes) + 100 * TIGHT.index(limits) + seed)
+    for _ in range(5):
         bound = random_policies.bound(rng, small=rng.random() < 0.7)
-        tables, vocabulary = bound.tables, bound.vocabulary
-        state, known = tables.start, {}
+        joint, vocabulary = bound.tables, bound.vocabulary
+        state, known = joint.start, {}
         for _ in range(5):
-            states = tables.components(state)
+            states = joint.components(state)
             for left in (None, rng.choice([0, 1, 2, 5])):
                 tokens = bruteforce.HORIZON if left is None else left
-                expected = bruteforce.forbidden(tables.constraints, states, vocabulary, tokens, known)
-                assert np.flatnonzero(expected).tolist() == tables.forbidden(state, left).tolist()
-            allowed = set(range(vocabulary.width)) - set(tables.forbidden(state).tolist())
+                expected = bruteforce.forbidden(joint.constraints, states, vocabulary, tokens, known)
+                assert np.flatnonzero(expected).tolist() == joint.forbidden(state, left).tolist()
+            allowed = set(range(vocabulary.width)) - set(joint.forbidden(state).tolist())
             allowed -= set(vocabulary.eos_ids)
             if not allowed:
                 break
-            state = tables.next(state, rng.choice(sorted(allowed)))
+            state = joint.next(state, rng.choice(sorted(allowed)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_bars_a_text_is_what_reading_it_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single, "_FEW", seed % 3)
+    rng = random.Random(seed)
+    bound = random_policies.bound(rng, small=seed % 2 == 0)
+    joint = bound.tables
+    together = joint._together
+    texts = [token for token in bound.vocabulary.tokens if token]
+    for index, table in enumerate(together.tables):
+        automaton = table.automaton
+        for _ in range(4):
+            text = b"".join(rng.choices(texts, k=rng.randint(1, 3)))
+            start = table.root
+            for byte in rng.choice(texts):
+                start = start if (reached := automaton.step(start, byte)) < 0 else reached
+            barring = [
+                token
+                for token, added in enumerate(bound.vocabulary.tokens)
+                if added
+                and token not in {*bound.vocabulary.eos_ids, *bound.vocabulary.unusable_ids}
+                and (after := automaton.read(start, added)) >= 0
+                and ((end := automaton.read(after, text)) < 0 or not automaton.may_end(end))
+            ]
+            assert together._all_shut(index, start, text).tolist() == barring
 
 
 @pytest.mark.usefixtures("large")
