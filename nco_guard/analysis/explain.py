@@ -206,7 +206,7 @@ class Explainer:
         states = (place.utf8, *(place.states[i][j] for _, i, j in chosen))
         together = HardConstraints(tables, self._vocabulary, self._tree, self._paths)
         try:
-            return together.forbidden(states, tokens_left)
+            return together.forbidden(states, tokens_left)[0]
         except StateLimitError:  # no proof that these suffice
             return np.zeros(0, np.int64)
 

@@ -231,7 +231,9 @@ class LostRules:
             hard = [tables[i] for i in self._hard]
             together = self._together
             if lost:
-                together = HardConstraints(hard, self._vocabulary, self._tree, self._paths, self._together)
+                together = HardConstraints(
+                    hard, self._vocabulary, self._tree, self._paths, self._together, self._together.give_way
+                )
             known = self._left[lost] = RulesLeft(tables, together)
         return known
 

@@ -15,7 +15,7 @@ at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -61,9 +61,6 @@ def _distinct(rows: Rows) -> Rows:
 class HardConstraints:
     """All hard constraints over one vocabulary. States are tuples, an entry per constraint, in the order of `tables`.
 
-    `undecided`: in how many states that tokens of the last mask lead to it was not decided within the bound whether the
-    text can still be brought to an end.
-
     Not safe to share between threads by itself; `JointTables` holds a lock.
     """
 
@@ -74,8 +71,12 @@ class HardConstraints:
         tree: PrefixTree,
         paths: ExitPaths,
         like: HardConstraints | None = None,
+        give_way: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tree` holds the tokens that add text and do not end it. `like`: others, over the same vocabulary."""
+        """`tree` holds the tokens that add text and do not end it. `like`: others, over the same vocabulary.
+
+        `give_way`: called within long searches wherever nothing is half done, so that others may use these.
+        """
         self.tables = tuple(tables)
         self._automata = [table.automaton for table in tables]
         self._vocabulary = vocabulary
@@ -114,7 +115,7 @@ class HardConstraints:
         self._after_watched: dict[tuple[int, int], NDArray[np.int32]] = {}
         self._barred_in: dict[tuple[int, bytes], NDArray[np.int16]] = {}
         self._bytes_needed: dict[tuple[int, bytes], int] = {}
-        self.undecided = 0
+        self.give_way = give_way
 
         pending = [table.view(table.root).pending for table in tables]
         ids = union([part for part in pending if len(part)], self._width)
@@ -173,13 +174,13 @@ class HardConstraints:
 
     # -- all together ------------------------------------------------------------------------------------------
 
-    def forbidden(self, states: States, tokens_left: int = HORIZON) -> Ids:
+    def forbidden(self, states: States, tokens_left: int = HORIZON) -> tuple[Ids, int]:
         """Sorted ids of the forbidden tokens, where at most `tokens_left` tokens may follow the next one.
 
-        Errors: `StateLimitError` of an automaton.
+        And in how many states that tokens lead to it was not decided within the bound whether the text can still be
+        brought to an end. Errors: `StateLimitError` of an automaton.
         """
-        tokens_left = min(tokens_left, HORIZON)
-        self.undecided = 0
+        tokens_left, undecided = min(tokens_left, HORIZON), 0
         views = self._views(states)
         completing = self._completing(states, views)
         parts = [completing]
@@ -188,16 +189,18 @@ class HardConstraints:
         silent = len(self._silent) and not all(v.may_end for v in views)
         if len(doubtful) or silent:
             tried = self._to_be_tried(states, views, tokens_left)
-            late = self._late(states, views, doubtful, tried, tokens_left)
+            late, undecided = self._late(states, views, doubtful, tried, tokens_left)
             if len(late):
                 parts.append(late)
             # Tokens without text leave the state as it is.
-            if silent and not self._goes_on(states, tried, tokens_left):
+            goes_on = self._goes_on(states, tried, tokens_left) if silent else True
+            if not goes_on:
                 parts.append(self._silent)
-        return union(parts, self._width) if len(parts) > 1 else completing
+                undecided += goes_on is None
+        return (union(parts, self._width) if len(parts) > 1 else completing), undecided
 
-    def _goes_on(self, states: States, tried: list[bytes], tokens_left: int) -> bool:
-        """Whether the text can be brought to an end from this state itself."""
+    def _goes_on(self, states: States, tried: list[bytes], tokens_left: int) -> bool | None:
+        """Whether the text can be brought to an end from this state itself; None: that was not decided."""
         if self._exits_within(np.array([states], np.int32), tokens_left)[0]:
             return True
         if any(all(self._ways.opens(i, s, text) for i, s in enumerate(states)) for text in tried):
@@ -280,12 +283,15 @@ class HardConstraints:
 
     def _late(
         self, states: States, views: list[StateView], doubtful: Ids, tried: list[bytes], tokens_left: int
-    ) -> Ids:
-        """Those of the doubtful tokens after which no way was found to bring the text to an end in time."""
+    ) -> tuple[Ids, int]:
+        """Those of the doubtful tokens after which no way was found to bring the text to an end in time, and after how
+        many states that they lead to it was not decided.
+        """
         after: dict[int, NDArray[np.int32]] = {}
         for text in tried:
             if not len(doubtful):
                 break
+            self.give_way()
             barred = self._barred(states, views, doubtful, text, after)[doubtful]
             if not barred.all():
                 doubtful, after = doubtful[barred], {}
@@ -295,7 +301,10 @@ class HardConstraints:
         if len(maybe):
             closed[maybe] = ~self._exits_within(self._next_rows(states, doubtful[maybe]), tokens_left)
         late = doubtful[closed]
-        return minus(late, self._saved(states, late, tokens_left), self._width) if len(late) else late
+        if not len(late):
+            return late, 0
+        saved, undecided = self._saved(states, late, tokens_left)
+        return minus(late, saved, self._width), undecided
 
     def _beginnings(self, states: States, views: list[StateView], tokens_left: int) -> Ids:
         """Sorted ids of the tokens that begin the way out of this state, if the rest is in time."""
@@ -323,10 +332,12 @@ class HardConstraints:
         shut[views[self._utf8].pending] = False
         return shut[tokens]
 
-    def _saved(self, states: States, late: Ids, tokens_left: int) -> Ids:
-        """Those of the tokens after which a way out is found by looking at what they lead to, within the bounds."""
+    def _saved(self, states: States, late: Ids, tokens_left: int) -> tuple[Ids, int]:
+        """Those of the tokens after which a way out is found by looking at what they lead to, within the bounds; and
+        after how many states that they lead to it was not decided.
+        """
         first = late[:LEFT]
-        found: dict[bytes, bool] = {}
+        found: dict[bytes, bool | None] = {}
         rows: list[bytes] = []
         for begin in range(0, len(first), _AT_ONCE):
             # Beyond the bound only how many there are is of interest, or which of them were saved.
@@ -335,13 +346,14 @@ class HardConstraints:
             part = [row.tobytes() for row in self._next_rows(states, first[begin : begin + _AT_ONCE])]
             for row in part:
                 if row not in found and len(found) < ROWS:
+                    self.give_way()
                     found[row] = self._ends_so(tuple(np.frombuffer(row, np.int32).tolist()), tokens_left)
             rows += part
+        undecided = sum(way is None for way in found.values())
         # Near a limit, what was not looked at is taken to be too late.
         if tokens_left == HORIZON:
-            self.undecided += len(late) - len(first) + len({*rows}) - len(found)
-        saved = [place for place, row in enumerate(rows) if found.get(row, False)]
-        return first[saved]
+            undecided += len(late) - len(first) + len({*rows}) - len(found)
+        return first[[place for place, row in enumerate(rows) if found.get(row)]], undecided
 
     def _barred(
         self,
@@ -366,6 +378,7 @@ class HardConstraints:
                 if len(view.pending) >= len(tokens) and barred[tokens].all():
                     return barred
         for i in costly:
+            self.give_way()
             if len(tokens) * _MOSTLY < self._text_count and (i, states[i], text) not in self._shut_after:
                 if i not in after:
                     after[i] = self._after(i, states[i], tokens)
@@ -451,8 +464,11 @@ class HardConstraints:
             self._closures[index] = None if waiting else np.array(ending, np.int32)
         return self._closures[index]
 
-    def _ends_so(self, row: States, tokens: int) -> bool:
-        """Whether a way was found to bring the text from where it may not end to an allowed end in time."""
+    def _ends_so(self, row: States, tokens: int) -> bool | None:
+        """Whether there is a way to bring the text from where it may not end to an allowed end in time.
+
+        None: that was not decided within the bound.
+        """
         if not tokens:
             return False
         way = self._ways.way(row)
@@ -461,9 +477,8 @@ class HardConstraints:
         if isinstance(way, bytes) and self._paths.tokens_needed(way) <= tokens:
             return True
         verdict = self._search(row, tokens) if self._rows else None
-        if verdict is None and not isinstance(way, bytes):
-            self.undecided += 1
-        return verdict is True
+        # Of a way that is known, and too long, no other is looked for.
+        return False if verdict is None and isinstance(way, bytes) else verdict
 
     def _exits_within(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row, whether some bytes that are tokens of their own, at most so many, end the text."""
@@ -505,6 +520,7 @@ class HardConstraints:
                 return None
             ahead: dict[States, None] = {}
             for row in frontier:
+                self.give_way()
                 expansion = self._expansions.get(row)
                 if expansion is None:
                     expansion = self._expansions[row] = self._expand(row)

@@ -10,7 +10,6 @@ constraint states not met before.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -28,6 +27,7 @@ from nco_guard.masking.idsets import NO_IDS, union
 from nco_guard.masking.quotients import Quotients
 from nco_guard.masking.strings import StringTable
 from nco_guard.masking.tables import ConstraintTable
+from nco_guard.masking.turns import Turns
 from nco_guard.store import Store
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -88,12 +88,12 @@ class JointTables:
         self.full = False
         self.worn = False
         self.constraints = tuple(constraints)
-        self._lock: threading.RLock = threading.RLock() if like is None else like._lock
+        self._turns: Turns = Turns() if like is None else like._turns
         self._tree = tree
         self._paths: ExitPaths = ExitPaths(tree) if like is None else like._paths
         self._quotients: Quotients = Quotients(tree, vocabulary, store) if like is None else like._quotients
         self._store: Store | None = store if like is None else like._store
-        with self._lock:
+        with self._turns.taken():
             known = {} if like is None else {id(t.constraint): t for t in like.tables}
             if forget:
                 known = {key: table.emptied() for key, table in known.items()}
@@ -103,8 +103,10 @@ class JointTables:
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
         together = None if like is None or forget else like._together
         hard = [self.tables[i] for i in self._hard]
-        with self._lock:  # automata that others step meanwhile may be among these
-            self._together: HardConstraints = HardConstraints(hard, vocabulary, tree, self._paths, together)
+        with self._turns.taken():  # automata that others step meanwhile may be among these
+            self._together: HardConstraints = HardConstraints(
+                hard, vocabulary, tree, self._paths, together, self._turns.give_way
+            )
         self._lost_rules = LostRules(
             self.tables, self._together, vocabulary, tree, self._paths, self._quotients
         )
@@ -170,7 +172,7 @@ class JointTables:
         key = (*states, -1, *lost) if lost else states
         found = self._ids.get(key)
         if found is None:
-            with self._lock:
+            with self._turns.taken():
                 found = self._ids.get(key)
                 if found is None:
                     # Nothing is known of a number before all that it stands for is there.
@@ -202,7 +204,7 @@ class JointTables:
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Hold the lock while something is found; where an automaton can go no further, these tables are worn."""
-        with self._lock:
+        with self._turns.taken():
             try:
                 yield
             except StateLimitError:
@@ -332,15 +334,23 @@ class JointTables:
         known = self._forbidden.get(key)
         if known is None:
             with self._working():
-                together = self._left(state).together
-                known = together.forbidden(self._hard_states(state), key[1])
-                known.flags.writeable = False
-                if together.undecided:
-                    self._undecided[key] = together.undecided
-                self._forbidden[key] = known
-                self._mask_bytes += known.nbytes
-                self._looked()
+                known = self._forbidden.get(key)
+                if known is None:
+                    known = self._find_forbidden(key)
         return known
+
+    def _find_forbidden(self, key: tuple[int, int]) -> NDArray[np.int64]:
+        state, tokens_left = key
+        found, undecided = self._left(state).together.forbidden(self._hard_states(state), tokens_left)
+        found.flags.writeable = False
+        if undecided:
+            self._undecided[key] = undecided
+        # In a long search others have their turns, and may have found the same.
+        if key not in self._forbidden:
+            self._mask_bytes += found.nbytes
+            self._forbidden[key] = found
+        self._looked()
+        return self._forbidden[key]
 
     def undecided(self, state: int, remaining: int | None = None) -> int:
         """In how many states that tokens lead to from here it was not decided within the bound whether the text could
@@ -439,7 +449,7 @@ class JointTables:
         if self._store is None:
             return
         for table in self.tables:
-            with self._lock:
+            with self._turns.taken():
                 kept = table.to_keep(growth)
             if kept is not None:
                 self._store.save("table", *kept)
