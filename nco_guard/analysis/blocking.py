@@ -16,7 +16,7 @@ from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, Rule, StringRule
 
-__all__ = ["PROOF_STATES", "Blocked", "Machine"]
+__all__ = ["PROOF_STATES", "Blocked", "Machine", "Work"]
 
 Machine = AlternatingMachine | FoldedMachine | FsmMachine
 
@@ -26,11 +26,37 @@ _LONGEST = 100_000  # characters of an example that is spelled out
 _LIST = 100  # strings of which a pattern is made for a proof; of more, only those that matter
 
 
-class Blocked:
-    """The texts that one rule blocks. Not safe to share between threads."""
+class Work:
+    """Work that may be done, counted as it is: pairs of threads compared and characters read, and no clock.
 
-    def __init__(self, compiled: CompiledRule) -> None:
+    `within`: what is done here counts there too. Errors, from the call that goes beyond: `StateLimitError`.
+    """
+
+    def __init__(self, units: int, within: Work | None = None) -> None:
+        self.units = units
+        self.done = 0
+        self._within = within
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the bound was met."""
+        return self.done > self.units
+
+    def __call__(self, units: int) -> None:
+        """So much is to be done now."""
+        self.done += units
+        if self.is_over:
+            raise StateLimitError(f"this was not decided within {self.units:,} steps of work")
+        if self._within is not None:
+            self._within(units)
+
+
+class Blocked:
+    """The texts that one rule blocks. `work`: of a whole review, in which this counts. Not for several threads."""
+
+    def __init__(self, compiled: CompiledRule, work: Work | None = None) -> None:
         self.compiled = compiled
+        self.work = work
         self.rule = compiled.rule
         self.id = compiled.id
         self.hard = compiled.rule.mode == "hard"
@@ -55,7 +81,7 @@ class Blocked:
         machine = self.compiled.machine(every_end=False, stop=True)
         inner = machine.inner if isinstance(machine, FoldedMachine) else machine
         if isinstance(inner, AlternatingMachine):
-            inner.work_limit = _PROOF_PAIRS
+            inner.charge = Work(_PROOF_PAIRS, self.work)
         return machine
 
     @cached_property
@@ -69,6 +95,8 @@ class Blocked:
         """Whether the text is blocked."""
         if self._searcher is not None:
             return next(self._searcher.spans(text), None) is not None
+        if self.work is not None:
+            self.work(len(text))
         return matches(self.machine, text)
 
     @cached_property
@@ -125,7 +153,7 @@ class Blocked:
         close = tuple(s for s in rule.strings if s.casefold() in folded)
         if not 0 < len(close) <= _LIST:
             return None
-        return Blocked(CompiledRule(rule.model_copy(update={"strings": close})))
+        return Blocked(CompiledRule(rule.model_copy(update={"strings": close})), self.work)
 
     def within(self, other: Blocked) -> bool | None:
         """Whether the other rule blocks every text that this one does; None where that was not decided.

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from nco_guard.analysis.blocking import Blocked
+from nco_guard.analysis.blocking import Blocked, Work
 from nco_guard.analysis.redundancy import redundant
 from nco_guard.analysis.remarks import Remark
 from nco_guard.analysis.vacuity import expensive, leaves_no_text, unsatisfiable
@@ -23,6 +23,7 @@ __all__ = ["SHORT", "Bound", "review", "review_bound"]
 #: Strings of at most this many characters, as substrings of anything, forbid a good part of the language.
 SHORT = 2
 _HIGH_PENALTY = 50
+_WORK = 40_000_000  # pairs of threads compared and characters read, of one review
 _MUCH = 0.5  # of the memory limit
 
 
@@ -41,12 +42,14 @@ def review(
 
     Exact where it says something: "redundant", "unsatisfiable" and "leaves no text" are proved. Proofs visit some
     thousand states each and say where that did not do (`not-decided`). Cost: some milliseconds a rule, more where
-    rules are alike; seconds for hundreds, or for a rule that counts far (`a{8000}`). `progress` is told, in a few
-    words, what comes next. Errors: those of compiling.
+    rules are alike; seconds for hundreds, or for a rule that counts far (`a{8000}`), and no more than some forty
+    million comparisons of threads and characters for all of it, which is half a minute (`bound-met`): a count, so that
+    every machine says the same. `progress` is told, in a few words, what comes next. Errors: those of compiling.
     """
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
     # Rules of their own: machines are not safe to share, and a review should leave nothing in a guard.
-    rules = [Blocked(CompiledRule(rule.rule)) for rule in compiled.rules]
+    work = Work(_WORK)
+    rules = [Blocked(CompiledRule(rule.rule), work) for rule in compiled.rules]
     tell = progress or (lambda _: None)
 
     def told(what: str) -> Iterator[Blocked]:
@@ -65,6 +68,16 @@ def review(
     remarks += leaves_no_text(rules)
     remarks += _fallback(compiled)
     remarks += expensive(told("looking for how many states it comes to"))
+    if work.is_over:
+        remarks.append(
+            Remark(
+                "bound-met",
+                (),
+                f"not all of this policy was decided within {work.units:,} steps of work; what is said holds",
+                "look at rules that count far one by one, or make their repeats shorter",
+                "note",
+            )
+        )
     return tuple(sorted(remarks, key=lambda remark: remark.level == "note"))
 
 

@@ -21,6 +21,7 @@ RemarkCode = Literal[
     "nothing-to-write",
     "expensive-rule",
     "expensive-tables",
+    "bound-met",
     "not-decided",
 ]
 """What a remark is about:

@@ -50,9 +50,11 @@ def unsatisfiable(rules: Iterable[Blocked]) -> Iterator[Remark]:
 def leaves_no_text(rules: Sequence[Blocked]) -> Iterator[Remark]:
     """Remarks about hard rules that leave only the empty text, or only short ones; the fewest rules that do so."""
     hard = [rule for rule in rules if rule.hard and rule.provable and not rule.large]
-    if not hard or _allows_much([rule for rule in rules if rule.hard and rule.provable]):
+    if not hard:
         return
     try:
+        if _allows_much([rule for rule in rules if rule.hard and rule.provable]):
+            return
         longest = longest_left([rule.machine for rule in hard])
         if longest is None:
             return
@@ -159,6 +161,8 @@ def expensive(rules: Iterable[Blocked]) -> Iterator[Remark]:
         growth, found, steps = _growth(rule, _GLANCE)
         if _GROWING < growth < _SOARING:
             growth, found, steps = _growth(rule, _STEPS)
+        if rule.work is not None and rule.work.is_over:
+            return  # nothing was found out about this rule, nor will be about the others
         if growth > _GROWING:
             yield Remark(
                 "expensive-rule",

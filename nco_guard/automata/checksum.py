@@ -165,6 +165,8 @@ class ChecksumMachine(AlternatingMachine):
         return self._main({(self._root, self.checksum.start)}, FALSE)
 
     def _main(self, threads: set[_Summed], waiting: int) -> int:
+        if self.charge is not None:
+            self.charge(len(threads) ** 2)
         if len(threads) > 1:
             groups: dict[Sum, set[Thread]] = {}
             for thread, state in threads:

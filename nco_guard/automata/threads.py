@@ -15,7 +15,7 @@ turns `^ $ \\A \\Z \\b \\B` into local tests. A lookahead met during a step is s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nco_guard.automata.charsets import NEWLINE, CharClasses, CharSet, word
@@ -122,8 +122,8 @@ class ThreadSets:
         self.node = node
         self.every_end = every_end
         self.thread_limit = thread_limit
-        self.work_limit: int | None = None
-        self._work = 0
+        # Told how many pairs of threads are compared, where somebody bounds that; it raises at its bound.
+        self.charge: Callable[[int], None] | None = None
         self.rule_id = rule_id
         self._thread_count = 0
         self._collect(node)
@@ -173,7 +173,7 @@ class ThreadSets:
         self._sets = [frozenset(), frozenset([_THROUGH])]
         self._set_ids = {s: i for i, s in enumerate(self._sets)}
         self._advanced, self._stepped, self._looked_behind = {}, {}, {}
-        self._thread_count = self._work = 0
+        self._thread_count = 0
 
     def _carry(self, source: ThreadSets, roots: Iterable[int]) -> dict[int, int]:
         """Take over Ds of the machine that this one is a copy of: their numbers here, those within them included."""
@@ -343,12 +343,8 @@ class ThreadSets:
                     "repeats shorter or split the rule",
                     rule_id=self.rule_id,
                 )
-            self._work += len(key) ** 2
-            if self.work_limit is not None and self._work > self.work_limit:
-                raise StateLimitError(
-                    f"comparing the threads of this pattern passed its limit of {self.work_limit:,} pairs",
-                    rule_id=self.rule_id,
-                )
+            if self.charge is not None:
+                self.charge(len(key) ** 2)
             found = len(self._sets)
             self._sets.append(key)
             self._set_ids[key] = found

@@ -12,7 +12,7 @@ import interegular
 import pytest
 
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
-from nco_guard.analysis import Remark, review, review_bound
+from nco_guard.analysis import Remark, policies, review, review_bound
 from nco_guard.analysis.vacuity import longest_left
 from nco_guard.automata import AlternatingMachine
 from nco_guard.automata.syntax import parse
@@ -343,3 +343,33 @@ def test_rules_that_count_very_far_are_reviewed_within_a_bound(regex: str) -> No
     assert "expensive-rule" in [remark.code for remark in remarks]
     assert "unsatisfiable-rule" not in [remark.code for remark in remarks]
     assert any("rule 1 of 1" in what for what in told)
+
+
+EXTREME = [
+    RegexRule(id="ignores", regex="a{65535}", ignore=["-"]),
+    RegexRule(id="checked", regex="[0-9]{2000}", checksum="luhn"),
+    RegexRule(id="gap", regex=".{4000}x"),
+    RegexRule(id="choice", regex="(a|b){3000}c"),
+    RegexRule(id="nested", regex="(?:[a-z]{50}){50}"),
+    RegexRule(id="escapes", regex="a{8000}", json_escapes=True),
+]
+
+
+def test_rules_that_count_very_far_are_reviewed_together_within_a_bound() -> None:
+    """Each alone has one, and so has the review of all of them."""
+    remarks = review(Policy(name="p", rules=EXTREME))
+    assert {"gap", "nested", "checked"} <= {r.rule_ids[0] for r in remarks if r.code == "expensive-rule"}
+    assert "bound-met" not in [remark.code for remark in remarks]
+
+
+def test_a_review_that_meets_its_bound_says_so_and_nothing_that_it_did_not_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policies, "_WORK", 3_000_000)
+    plain = RegexRule(id="plain", regex="[ab]c")
+    remarks = review(Policy(name="p", rules=[*EXTREME, plain]))
+    (met,) = (remark for remark in remarks if remark.code == "bound-met")
+    assert "not all of this policy was decided within 3,000,000 steps of work" in met.message
+    assert (met.level, met.rule_ids) == ("note", ())
+    assert not [remark for remark in remarks if "plain" in remark.rule_ids and remark.level == "warning"]
+    assert {remark.code for remark in remarks} <= {"bound-met", "not-decided", "expensive-rule"}
