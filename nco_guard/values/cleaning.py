@@ -219,7 +219,7 @@ class _Round:
     def _clean_leaf(self, node: Node, shape: Leaf) -> None:
         old = shape.texts[0] if shape.texts else ""
         text = self._joined.get(id(node), old)
-        if node.role is Role.JSON and text == old:
+        if node.inner and text == old:
             text = self._parsed(node, text)
         if text == old and not self._is_dirty(shape):
             return

@@ -10,16 +10,17 @@ __all__ = ["dumped", "json_parts"]
 _decoder = json.JSONDecoder()
 
 
-def json_parts(text: str) -> list[tuple[int, int, Any]]:
+def json_parts(text: str, *, whole: bool = True) -> list[tuple[int, int, Any]]:
     """(start, end, value) of each JSON value that can be parsed: of the whole text, or of the objects and arrays in it.
 
-    What breaks off or is no JSON is not in the list. Cost: linear in the text for what parses; broken beginnings are
-    tried at most eight times.
+    What breaks off or is no JSON is not in the list; without `whole`, nor is a text that is one number, string or word.
+    Cost: linear in the text for what parses; broken beginnings are tried at most eight times.
     """
-    try:
-        return [(0, len(text), json.loads(text))]
-    except (ValueError, RecursionError):
-        pass
+    if whole:
+        try:
+            return [(0, len(text), json.loads(text))]
+        except (ValueError, RecursionError):
+            pass
     found: list[tuple[int, int, Any]] = []
     place, failures = 0, 0
     while failures < 8:

@@ -12,6 +12,7 @@ from nco_guard.values.pieces import BlockFlow, Room
 from nco_guard.values.printing import printed_forms
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.shapes import copied
+from nco_guard.values.texts import texts_of
 from nco_guard.values.trees import Tree
 
 __all__ = ["Parts", "ValueStream"]
@@ -100,7 +101,13 @@ class _Text:
     def feed(self, piece: str) -> list[Any]:
         text = "".join(part.text for part in self._flow.feed(str(piece)))
         self._shown = self._shown or bool(text)
-        return [text] if text else []
+        return [piece if self._may_stay(piece, text) else text] if text else []
+
+    def _may_stay(self, piece: str, shown: str) -> bool:
+        """Whether a piece of a class derived from `str` is shown as it came: nothing of it waits, in it is nothing."""
+        if type(piece) is str or not str.__eq__(piece, shown):
+            return False
+        return not self._room.finder.rules(texts_of(piece))
 
     def finish(self) -> list[Any]:
         text = "".join(part.text for part in self._flow.finish())

@@ -19,14 +19,27 @@ __all__ = ["Group", "Node", "Tree", "piecemeal", "shown_below", "text_in"]
 class Node:
     """A part of a value and what it is made of. `new` is what takes its place, at first the value itself."""
 
-    __slots__ = ("below", "inner", "is_key", "meta", "name", "new", "plain", "role", "shape", "value")
+    __slots__ = (
+        "below",
+        "inner",
+        "is_key",
+        "meta",
+        "name",
+        "new",
+        "parsed",
+        "plain",
+        "role",
+        "shape",
+        "value",
+    )
 
-    def __init__(self, part: Part, meta: bool) -> None:
+    def __init__(self, part: Part, above: Node | None) -> None:
         self.name = part.name
         self.value = self.new = part.value
         self.role = part.role
         self.is_key = part.is_key
-        self.meta = meta or part.role is Role.METADATA
+        self.meta: bool = part.role is Role.METADATA or (above is not None and above.meta)
+        self.parsed: bool = part.role is Role.JSON or (above is not None and above.parsed)
         self.shape: Shape = None
         self.below: list[Node] = []
         self.inner: list[tuple[int, int]] = []  # where the parsed values in `below` stand in a text
@@ -59,12 +72,12 @@ class Tree:
     def __init__(self, value: Any, role: Role = Role.VALUE) -> None:
         self.nodes: list[Node] = []
         self.knots: set[int] = set()  # places at which a container holds itself, as (id of the node above)
-        self._known: dict[tuple[int, Role, bool], Node] = {}
+        self._known: dict[tuple[int, Role, bool, bool], Node] = {}
         self.root = self._build(Part(None, value, role))
         self.groups = [*_groups(self.root, self.nodes)]
 
     def _build(self, part: Part) -> Node:
-        root = self._made(part, False)
+        root = self._made(part, None)
         open_nodes: set[int] = set()
         stack: list[tuple[Node, Iterator[Part]]] = [(root, self._parts(root))]
         open_nodes.add(id(root))
@@ -77,12 +90,12 @@ class Tree:
                 node.plain = _is_plain(node)
                 self.nodes.append(node)
                 continue
-            key = (id(following.value), following.role, node.meta)
+            key = (id(following.value), following.role, node.meta, node.parsed)
             child = self._known.get(key)
             if child is None:
-                child = self._made(following, node.meta)
+                child = self._made(following, node)
                 node.below.append(child)
-                if isinstance(child.shape, Branch) or child.role is Role.JSON:
+                if isinstance(child.shape, Branch) or child.parsed:
                     self._known[key] = child
                     open_nodes.add(id(child))
                     stack.append((child, self._parts(child)))
@@ -94,8 +107,8 @@ class Tree:
             node.below.append(child)
         return root
 
-    def _made(self, part: Part, meta: bool) -> Node:
-        node = Node(part, meta)
+    def _made(self, part: Part, above: Node | None) -> Node:
+        node = Node(part, above)
         node.shape = None if part.role is Role.DROP else shape_of(part.value, part.role)
         return node
 
@@ -103,8 +116,9 @@ class Tree:
         shape = node.shape
         if isinstance(shape, Branch):
             return iter(shape.parts)
-        if node.role is Role.JSON and isinstance(shape, Leaf) and shape.is_text:
-            found = json_parts(shape.texts[0])
+        if node.parsed and isinstance(shape, Leaf) and shape.is_text:
+            # Within arguments a text may be JSON again, and is if there is an object or an array in it.
+            found = json_parts(shape.texts[0], whole=node.role is Role.JSON)
             node.inner = [(start, end) for start, end, _ in found]
             return iter([Part(index, value) for index, (_, _, value) in enumerate(found)])
         return iter(())

@@ -200,7 +200,12 @@ _FORMATS: dict[str, Callable[[], Any]] = {
 
 
 @_agents(
-    "agent, {}", _FORMATS, carries=["value", "json"], raises=(Exception,), silent=True, skips=["circular"]
+    "agent, {}",
+    _FORMATS,
+    carries=["value", "json"],
+    raises=(Exception,),
+    silent=True,
+    skips=["circular", "object that cannot be printed"],  # a model answers with what can be written
 )
 def structured(run: Run, name: str) -> Any:
     value = run.value()

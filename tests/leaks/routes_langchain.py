@@ -390,6 +390,9 @@ def audited(run: Run) -> None:
     carries=["value", "step", "error"],
     covers=["langchain_nco_guard.NCOGuardAuditHandler"],
     silent=True,
+    skips=[
+        "object that cannot be printed"
+    ],  # LangChain prints results; that error is the tool's, and not recorded
 )
 def audited_tools(run: Run) -> None:
     from langchain_core.tools import StructuredTool

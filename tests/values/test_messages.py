@@ -63,6 +63,10 @@ def test_json_in_strings() -> None:
     assert cleaner().json_text('{"a": 4.111111111111111e15}') == f'{{"a": "{OUT}"}}'
     assert cleaner().json_text('{"a": "x"}\n{"a": "\\u0063anary"}') == f'{{"a": "x"}}\n{{"a": "{OUT}"}}'
     assert cleaner().json_text('{"a": "\\u0063anar\\u0079') == f'{{"a": "{OUT}'
+    within = json.dumps({"a": '{"b": [4.111111111111111e15]}', "c": "[1, 2]", "d": "7"})
+    assert json.loads(cleaner().json_text(within)) == {"a": f'{{"b": ["{OUT}"]}}', "c": "[1, 2]", "d": "7"}
+    call = {"type": "tool_call", "name": "look", "args": {"q": 'x {"b": 4.111111111111111e15}'}, "id": "1"}
+    assert cleaner().value(call)["args"] == {"q": f'x {{"b": "{OUT}"}}'}
     twice = json.dumps(json.dumps({"a": "john\\u0040doe.com"}))
     assert not cleaner().rules(cleaner().json_text(twice))
     assert cleaner().text("Action Input: \\u0063anary") == f"Action Input: {OUT}"

@@ -168,6 +168,23 @@ def test_whole_values_are_cleaned_as_they_come() -> None:
     assert streamed(["can", 7, "ary"]) == ["can", 7, "ary"]
 
 
+class Own(str):
+    """A text with attributes."""
+
+    def __new__(cls, text: str, **held: Any) -> Own:
+        made = super().__new__(cls, text)
+        made.__dict__.update(held)
+        return made
+
+
+def test_texts_of_their_own_classes_stay_where_nothing_is_held_back() -> None:
+    stream = Cleaner(GUARD).stream()
+    one, two = Own("fine. ", note="x"), Own("no. ", note="canary")
+    assert stream.feed(one)[0] is one
+    assert [type(part) for part in stream.feed(two)] == [str]
+    assert [type(part) for part in (*stream.feed(Own("can")), *stream.finish())] == [str]
+
+
 def test_parts_that_make_a_match_together_are_refused_once_one_was_shown() -> None:
     class Addable(dict):  # type: ignore[type-arg]
         def __add__(self, other: Any) -> Any:
