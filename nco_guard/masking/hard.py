@@ -153,7 +153,11 @@ class HardConstraints:
 
     def _next_rows(self, states: States, tokens: Ids) -> Rows:
         """The states [tokens, constraints] that tokens which complete no match lead to."""
-        return np.stack([self._after(i, s, tokens) for i, s in enumerate(states)], axis=1)
+        columns: list[NDArray[np.int32]] = []
+        for i, state in enumerate(states):
+            self.give_way()
+            columns.append(self._after(i, state, tokens))
+        return np.stack(columns, axis=1)
 
     def _after(self, index: int, state: int, tokens: Ids) -> NDArray[np.int32]:
         """The states [tokens] after each of the tokens, from one state. The watched ones, asked for again and again,
