@@ -5,6 +5,7 @@ Built and read without recursion, so nesting has no limit, and each object once,
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from nco_guard.values.roles import Role
 from nco_guard.values.shapes import OWN, Branch, Leaf, Opaque, Part, Shape, shape_of
 
 __all__ = ["Group", "Node", "Tree", "piecemeal", "shown_below", "text_in"]
+
+_WAYS = 64  # to one container within a block by which its texts are read with others
 
 
 class Node:
@@ -211,18 +214,29 @@ def _says_text(value: Any) -> bool:
 def _leaves(block: Node, inside: set[int]) -> Iterator[tuple[tuple[str, ...], Node]]:
     """The texts in a block that are read together with those of others, each with the names on the way to it.
 
-    The containers that were looked through for them are added to `inside`.
+    The containers that were looked through for them are added to `inside`. One that holds itself is not entered again
+    within itself, and one that is reached in many ways not by all of them: there are more of these than objects.
     """
-    stack: list[tuple[tuple[str, ...], Node]] = [((), block)]
+    stack: list[tuple[tuple[str, ...] | None, Node]] = [((), block)]
+    around: set[int] = set()
+    ways: collections.Counter[int] = collections.Counter()
     while stack:
         path, node = stack.pop()
+        if path is None:
+            around.discard(id(node))
+            continue
         if node.is_text:
             if not node.is_key and (not path or path[-1] in JOINED):
                 yield path, node
             continue
         if node.role in (Role.JSON, Role.DROP, Role.KEEP, Role.MEDIA) or not isinstance(node.shape, Branch):
             continue
+        if id(node) in around or ways[id(node)] >= _WAYS:
+            continue
         inside.add(id(node))
+        around.add(id(node))
+        ways[id(node)] += 1
+        stack.append((None, node))
         for child in reversed(node.below):
             named = isinstance(child.name, str) and node.shape.style in ("dict", "fields")
             if not child.is_key and len(path) < 8:

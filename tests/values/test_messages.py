@@ -76,6 +76,19 @@ def test_json_in_strings() -> None:
     assert pair.json_text('"\\ud83d\\udc26"') == f'"{OUT}"'
 
 
+def test_blocks_may_hold_what_holds_itself_and_what_is_reached_in_many_ways() -> None:
+    around: list[Any] = ["canary"]
+    around.append(around)
+    (block,) = cleaner().value([{"type": "vendor", "value": around}])
+    assert block["value"][0] == OUT
+    woven: list[dict[str, Any]] = [{"text": "a canary"} for _ in range(12)]
+    for part in woven:
+        part.update({f"to {place}": other for place, other in enumerate(woven)})
+    (block,) = cleaner().value([{"type": "vendor", "value": woven[0]}])
+    assert block["value"]["text"] == f"a {OUT}"
+    assert not cleaner().rules(block)
+
+
 def test_tool_calls_as_providers_write_them() -> None:
     call = {"type": "tool_call", "name": "f", "args": {"q": "canary"}, "id": "canary-7"}
     first, second = cleaner().value(
