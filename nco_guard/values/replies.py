@@ -74,9 +74,10 @@ class ReplyReader:
     that may not end where it was cut loses its tail. A last call may lack its closing mark: some models end right after
     the JSON.
 
-    Cost: a search of the text so far for each piece, some tenths of a millisecond for large policies. Errors:
-    `UnsupportedError` for empty marks; `ViolationError` for a call that holds a match, for text that forms one where
-    something was cut out of it, and for escapes that read as one.
+    Cost: two steps for each rule and character; with `escapes`, once there is a backslash in the text, a search of the
+    text so far for each piece, some tenths of a millisecond for large policies. Errors: `UnsupportedError` for empty
+    marks; `ViolationError` for a call that holds a match, for text that forms one where something was cut out of it
+    (from then on), and for escapes that read as one.
     """
 
     def __init__(
@@ -108,15 +109,20 @@ class ReplyReader:
         self._begun = len(begun)
         self._inside = False
         self._over = False
-        self._outside = ""  # all text outside of calls; of it `_shown` characters are shown
-        self._shown = 0
+        # Text outside of calls: what is new, what may be shown as it is written, and what was shown.
+        self._ends = SafeEnds(self._finder.compiled, context=context)
+        self._new = self._ready = ""
+        self._shown: list[str] = []
+        self._escaped = False  # whether it holds escapes that somebody reads
+        self._broken: tuple[str, ...] | None = None  # the rules that it breaks
+        self._looked = 0  # where the closing mark of a call is looked for
         self._calls: list[ToolCall] = []
         self.stopped = False
 
     @property
     def content(self) -> str:
         """The text that was given so far."""
-        return self._outside[: self._shown]
+        return "".join(self._shown)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -126,21 +132,29 @@ class ReplyReader:
     def feed(self, text: str) -> list[Event]:
         """Take a further piece of the text; what is new."""
         arguments.text("text", text)
+        self._refuse_broken()
         if self._over:
             return []
+        before = len(self._pending)
         self._pending += text
-        self._cut_at_stop()
+        self._cut_at_stop(before)
         return [*self._read(final=self._over)]
 
     def finish(self) -> list[Event]:
         """Nothing follows; the rest."""
+        self._refuse_broken()
         if self._over:
             return []
         self._over = True
         return [*self._read(final=True)]
 
-    def _cut_at_stop(self) -> None:
-        found = [at for stop in self._stops if (at := self._pending.find(stop, self._begun)) >= 0]
+    def _cut_at_stop(self, before: int) -> None:
+        """End the reply at a stop string; of what is pending, so many characters were looked at before."""
+        found = [
+            at
+            for stop in self._stops
+            if (at := self._pending.find(stop, max(self._begun, before - len(stop) + 1))) >= 0
+        ]
         if found:
             self._pending = self._pending[: min(found)]
             self._over = self.stopped = True
@@ -163,15 +177,15 @@ class ReplyReader:
         opening = self._marks[0] if self._marks is not None else None
         at = self._pending.find(opening) if opening is not None else -1
         if opening is not None and at >= 0:
-            self._outside += self._pending[:at]
+            self._new += self._pending[:at]
             self._pending = self._pending[at + len(opening) :]
             self._begun = max(0, self._begun - at - len(opening))
-            self._inside = True
+            self._inside, self._looked = True, 0
             return True
         marks = self._stops if opening is None else (*self._stops, opening)
         keep = 0 if final else longest_overlap(self._pending, marks)
         cut = len(self._pending) - keep
-        self._outside += self._pending[:cut]
+        self._new += self._pending[:cut]
         self._pending = self._pending[cut:]
         self._begun = max(0, self._begun - cut)
         return False
@@ -179,11 +193,14 @@ class ReplyReader:
     def _body(self, final: bool) -> tuple[bool, str | None]:
         """Whether the call that is read is closed, and its text; None if it goes on."""
         assert self._marks is not None
-        body, mark, rest = self._pending.partition(self._marks[1])
-        if not mark and not final:
+        mark = self._marks[1]
+        at = self._pending.find(mark, self._looked)
+        if at < 0 and not final:
+            self._looked = max(0, len(self._pending) - len(mark) + 1)
             return False, None
+        body, rest = (self._pending, "") if at < 0 else (self._pending[:at], self._pending[at + len(mark) :])
         self._pending, self._begun, self._inside = rest, 0, False
-        return bool(mark), body
+        return at >= 0, body
 
     def _call(self, body: str, closed: bool) -> Iterator[Event]:
         call = parse_call(body)
@@ -199,7 +216,7 @@ class ReplyReader:
     def _invalid(self, body: str, closed: bool) -> Iterator[Event]:
         assert self._marks is not None
         if self._as_text:
-            self._outside += self._marks[0] + body + (self._marks[1] if closed else "")
+            self._new += self._marks[0] + body + (self._marks[1] if closed else "")
             return
         self._refuse(body)
         problem = "the call is not JSON with name and arguments" if closed else "the call is not finished"
@@ -218,27 +235,36 @@ class ReplyReader:
 
     def _text(self, *, final: bool) -> Iterator[Text]:
         """What may be shown of the text outside of calls and was not."""
-        if len(self._outside) == self._shown:
-            return
-        end = self._showable_place(final)
-        if end > self._shown:
-            self._shown, shown = end, self._outside[self._shown : end]
+        new, self._new = self._new, ""
+        try:
+            self._ready += self._ends.feed(new)
+        except RedactionError as error:
+            self._broken = error.rule_ids
+        self._refuse_broken()
+        end = len(self._ready)
+        self._escaped = self._escaped or (self._escapes and "\\" in self._ready)
+        if end and self._escaped:
+            shown = self.content
+            end = self._place_as_read(shown + self._ready, final) - len(shown)
+        if end > 0:
+            shown, self._ready = self._ready[:end], self._ready[end:]
+            self._shown.append(shown)
             yield Text(shown)
-        if final:
-            self._outside = self._outside[: self._shown]
 
-    def _showable_place(self, final: bool) -> int:
-        """Up to where the text outside of calls may be shown."""
-        end = len(self._outside)
+    def _refuse_broken(self) -> None:
+        if self._broken is not None:
+            raise ViolationError(self._broken, _WHERE)
+
+    def _place_as_read(self, text: str, final: bool) -> int:
+        """Up to where a text may be shown to somebody who reads its escapes; its end is one as it is written."""
+        end = len(text)
         while True:
-            text = self._outside[:end]
-            if not self._finder.verifier.verify(text, context=self._context).ok:
-                text = self._showable(text, self._context)
-            if self._escapes and "\\" in text:
-                text = text[: self._showable_as_read(text, final)]
+            text = text[: self._showable_as_read(text, final)]
+            if len(text) < end and not self._finder.verifier.verify(text, context=self._context).ok:
+                text = self._showable(text, self._context)  # it may not end there as it is written
             if len(text) == end:
                 return end
-            end = len(text)  # it may not end there as it is written
+            end = len(text)
 
     def _showable(self, text: str, context: str = "", where: str = _WHERE) -> str:
         """A text up to where it may end. Errors: `ViolationError` for a match that is complete before that."""

@@ -149,3 +149,59 @@ def test_ids_are_new_and_hold_no_digit() -> None:
     assert not any(character.isdigit() for character in first.id)
     assert reader.finish() == []
     assert isinstance(ReplyReader(GUARD).feed("<tool_call>1</tool_call>")[0], InvalidCall)
+
+
+PIECEMEAL = [
+    Guard(Policy(name="p", rules=rules))
+    for rules in (
+        (StringRule(id="w", strings=("abc", "cab")), RegexRule(id="b", regex=r"\bba\b")),
+        (RegexRule(id="c", regex=r"a.{0,3}b(?!c)", context="prompt"), RegexRule(id="d", regex=r"c\n?$")),
+        (RegexRule(id="e", regex="(?<!a)bcc"), StringRule(id="f", strings=("bb", "aa"), case="fold")),
+    )
+]
+
+
+@pytest.mark.parametrize("guard", PIECEMEAL)
+def test_what_is_shown_is_the_longest_text_that_may_end(guard: Guard) -> None:
+    """By the definition, a search of each prefix; the reader keeps where it has got to."""
+
+    @settings(max_examples=150, deadline=None)
+    @given(
+        pieces=st.lists(st.text("abcB \n", max_size=4), max_size=6), context=st.sampled_from(["", "a", "ab"])
+    )
+    def holds(pieces: list[str], context: str) -> None:
+        reader, text = ReplyReader(guard, context=context), ""
+        for piece in [*pieces, None]:
+            text += piece or ""
+            try:
+                events = reader.finish() if piece is None else reader.feed(piece)
+            except ViolationError as error:
+                assert not guard.verify(text, context=context).ok
+                # No way on makes it right, and nobody is shown more.
+                assert not any(guard.verify(text + more, context=context).ok for more in ("c", " ", "a", "b"))
+                shown = reader.content
+                with pytest.raises(ViolationError) as again:
+                    reader.finish()
+                broken = error.rule_ids
+                break
+            assert all(isinstance(event, Text) for event in events)
+            ends = [end for end in range(len(text) + 1) if guard.verify(text[:end], context=context).ok]
+            assert reader.content == text[: ends[-1]]
+        else:
+            return
+        assert (again.value.rule_ids, reader.content) == (broken, shown)
+
+    holds()
+
+
+def test_no_text_is_searched_again_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("the text so far was searched")
+
+    body = '{"name": "f", "arguments": {"q": "' + "x" * 500 + '"}}'
+    reader = ReplyReader(GUARD, escapes=True, stop=["never"])
+    monkeypatch.setattr(type(GUARD.verifier), "verify", refuse)
+    for letter in f"a grass cutter <b> {body}" * 3:
+        reader.feed(letter)
+    assert reader.content.startswith("a grass cutter <b>")
+    assert reader.content.endswith("}}")
