@@ -20,7 +20,7 @@ _TEMPLATE = (
     "{% if message['content'] %}{{ message['content'] }}{% endif %}"
     "{% for call in message.get('tool_calls') or [] %}<tool_call>{{ call['function'] | tojson }}</tool_call>"
     "{% endfor %}{{ '\n' }}{% endfor %}"
-    "{% if tools %}{{ 'tools: ' + (tools | length | string) + '\n' }}{% endif %}"
+    "{% if tools %}{{ 'tools: ' + (tools | tojson) + '\n' }}{% endif %}"
     "{% if add_generation_prompt %}{{ 'assistant:~ ' }}{% endif %}"
 )
 _MARK = b"assistant:~ "

@@ -148,8 +148,11 @@ def _walk(
     if isinstance(value, BaseException):
         yield from (((*path, "(error)"), text) for text in error_texts(value))
         return
+    seen: set[tuple[str, int]] = set()
     for name, part in _parts(value):
-        yield from _walk(part, (*path, name), above, depth + 1)
+        if (name, id(part)) not in seen:  # a field may stand in the object's dictionary as well
+            seen.add((name, id(part)))
+            yield from _walk(part, (*path, name), above, depth + 1)
 
 
 @cache
