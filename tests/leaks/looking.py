@@ -32,6 +32,7 @@ _OPAQUE = (
         for room in ("guard", "policy", "compiler", "masking", "automata", "tokens", "scan", "engines")
     ),
     *("nco_guard.session", "nco_guard.store", "nco_guard.audit", "torch", "transformers", "tokenizers"),
+    "llama_index_instrumentation.dispatcher",
     *(
         "threading",
         "_thread",
@@ -47,17 +48,22 @@ _OPAQUE = (
         for room in ("canaries", "places", "routes", "local", "hosts_llama_index", "hosts_langchain")
     ),
 )
+#: What each span of a workflow is given anew: all that has happened.
+_STATE = "workflows."
 Path = tuple[str, ...]
 
 
-def leaks_in(value: Any, *, parsed: bool = False, printed: bool = True) -> list[str]:
+def leaks_in(
+    value: Any, *, parsed: bool = False, printed: bool = True, known: dict[int, Any] | None = None
+) -> list[str]:
     """Where the secret stands in a value, as the paths of the walk; an empty list if nowhere.
 
     `parsed`: texts are also read as JSON, whole and by their escapes, for places whose text something parses.
     `printed`: containers and models are not only walked but printed as well, as a whole.
+    `known`: the state of a running workflow that other looks have walked, which is not walked again.
     """
     found: list[str] = []
-    leaves = list(_walk(value, (), set(), 0, printed))
+    leaves = list(_walk(value, (), set(), 0, printed, {} if known is None else known))
     for path, text in leaves:
         if any(FOUND.search(form) for form in _forms(text, parsed)):
             found.append("/".join(path) or "itself")
@@ -69,7 +75,7 @@ def leaks_in(value: Any, *, parsed: bool = False, printed: bool = True) -> list[
 
 def texts(value: Any) -> list[str]:
     """Every text of a value, in the order of the walk."""
-    return [text for _, text in _walk(value, (), set(), 0)]
+    return [text for _, text in _walk(value, (), set(), 0, True, {})]
 
 
 def error_texts(error: BaseException) -> list[str]:
@@ -115,7 +121,7 @@ def _joined(leaves: Iterable[tuple[Path, str]]) -> dict[Path, str]:
 
 
 def _walk(
-    value: Any, path: Path, above: set[int], depth: int, printed: bool = True
+    value: Any, path: Path, above: set[int], depth: int, printed: bool, known: dict[int, Any]
 ) -> Iterator[tuple[Path, str]]:
     if isinstance(value, str):
         yield path, str.__str__(value)
@@ -125,7 +131,7 @@ def _walk(
         or isinstance(value, (bool, type))
         or (callable(value) and not hasattr(value, "model_fields"))
     ):
-        yield from _callables(value, path, above, depth)
+        yield from _callables(value, path, above, depth, known)
         return
     if isinstance(value, (bytes, bytearray, memoryview)):
         yield path, bytes(value).decode("utf-8", "replace")
@@ -137,6 +143,10 @@ def _walk(
         return
     if id(value) in above or depth > _DEPTH or _opaque(type(value).__module__):
         return
+    if type(value).__module__.startswith(_STATE) and depth <= _DEPTH // 2:
+        if id(value) in known:
+            return
+        known[id(value)] = value
     above = above | {id(value)}
     # All of containers and models is walked; what else prints itself may print anything.
     if (depth == 0 and printed) or not isinstance(
@@ -152,7 +162,7 @@ def _walk(
     for name, part in _parts(value):
         if (name, id(part)) not in seen:  # a field may stand in the object's dictionary as well
             seen.add((name, id(part)))
-            yield from _walk(part, (*path, name), above, depth + 1)
+            yield from _walk(part, (*path, name), above, depth + 1, True, known)
 
 
 @cache
@@ -160,10 +170,12 @@ def _opaque(module: str) -> bool:
     return any(module == name or module.startswith(name + ".") for name in _OPAQUE)
 
 
-def _callables(value: Any, path: Path, above: set[int], depth: int) -> Iterator[tuple[Path, str]]:
+def _callables(
+    value: Any, path: Path, above: set[int], depth: int, known: dict[int, Any]
+) -> Iterator[tuple[Path, str]]:
     """Functions are code; what `partial` binds is data."""
     if hasattr(value, "func") and hasattr(value, "args") and hasattr(value, "keywords"):
-        yield from _walk([value.args, value.keywords], path, above, depth + 1)
+        yield from _walk([value.args, value.keywords], path, above, depth + 1, True, known)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -110,8 +110,9 @@ class Places:
 
     def looks(self) -> Iterator[Look]:
         """A look at each thing that was gathered."""
+        known: dict[int, Any] = {}
         for place, value, parsed, printed in self.gathered:
-            yield Look(place, tuple(leaks_in(value, parsed=parsed, printed=printed)))
+            yield Look(place, tuple(leaks_in(value, parsed=parsed, printed=printed, known=known)))
         for error in self.errors:
             for index, text in enumerate(error_texts(error)):
                 yield Look(f"raised {type(error).__name__}", tuple(leaks_in(text)) if text else ())
