@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -88,13 +88,21 @@ def error_texts(error: BaseException) -> list[str]:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        shown += ["".join(traceback.format_exception(one)), repr(one), str(one)]
+        shown += ["".join(traceback.format_exception(one)), _printed(repr, one), _printed(str, one)]
         shown += [text for part in one.args for text in texts(part)]
-        shown += [str(note) for note in getattr(one, "__notes__", ())]
+        shown += [_printed(str, note) for note in getattr(one, "__notes__", ())]
         shown += [text for part in vars(one).values() for text in texts(part)]
         left += [one.__cause__, one.__context__]
         left += list(getattr(one, "exceptions", ()))
     return shown
+
+
+def _printed(form: Callable[[Any], str], value: Any) -> str:
+    """What somebody reads who prints a value: else the error of that."""
+    try:
+        return form(value)
+    except Exception as error:
+        return str(error)
 
 
 def _forms(text: str, parsed: bool) -> Iterator[str]:
