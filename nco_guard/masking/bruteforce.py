@@ -13,7 +13,8 @@ What is looked for, so that it ends within a bound that is no clock:
 3. *Longer ways* (`way`): the shortest text that a pending constraint wants by itself, then the next one's; where
    another constraint bars that, the shortest text that both want together, and so on. A search finds at most
    `ways.STATES` states. Where none is left to go on from, there is no way, and that is decided.
-4. *All tokens* (`searched`), level by level, in vocabularies of at most `SMALL` tokens: at most `LOOKED` tokens.
+4. *All tokens* (`searched`), level by level, in vocabularies of at most `SMALL` tokens: at most `LOOKED` tokens in a
+   search, and none is begun after so many for one mask.
 
 3 and 4 only after the first `LEFT` of the tokens that 1 and 2 leave open, and there for the first `ROWS` distinct rows
 of states. The others are forbidden. A token that begins the way out of this state is no such token, if the rest is in
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +53,7 @@ __all__ = ["HORIZON", "ends_well", "feed", "forbidden", "penalties", "rows_searc
 HORIZON = 16
 #: Vocabularies of more tokens than that are not searched as a whole.
 SMALL = 4096
-#: Tokens that a search of the whole vocabulary looks at.
+#: Tokens that a search of the whole vocabulary looks at; and those of one mask before the last of them.
 LOOKED = 1 << 18
 
 States = tuple[int, ...]
@@ -327,14 +329,17 @@ def _ends_at_once(constraints: Sequence[Constraint], states: States, texts: _Tex
 
 def searched(
     constraints: Sequence[Constraint], states: States, vocabulary: Vocabulary, tokens_left: int
-) -> bool | None:
-    """Whether allowed tokens lead to an end, level by level; None where that takes more rows than are looked at."""
+) -> tuple[bool | None, int]:
+    """Whether allowed tokens lead to an end, level by level; None where that takes more rows than are looked at.
+
+    And how many rows were looked at.
+    """
     texts = _texts(vocabulary)
     frontier, seen, looked = [states], {states}, 0
     for left in range(tokens_left - 1, -1, -1):
         looked += len(frontier)
         if looked > rows_searched(texts.count):
-            return None
+            return None, looked
         ahead = {
             _after(constraints, row, vocabulary, token): None
             for row in frontier
@@ -343,11 +348,11 @@ def searched(
         }
         frontier = [row for row in ahead if row not in seen]
         if any(_ends_at_once(constraints, row, texts, left) for row in frontier):
-            return True
+            return True, looked
         if not frontier:
-            return False
+            break
         seen.update(frontier)
-    return False
+    return False, looked
 
 
 def ends_well(
@@ -362,21 +367,33 @@ def ends_well(
     `known`: verdicts from earlier calls with the same constraints and vocabulary; filled.
     """
     known = {} if known is None else known
+    return _ends(
+        constraints, states, vocabulary, tokens_left, known, rows_searched(_texts(vocabulary).count)
+    )[0]
+
+
+def _ends(
+    constraints: Sequence[Constraint],
+    states: States,
+    vocabulary: Vocabulary,
+    tokens_left: int,
+    known: Known,
+    rows: int,
+) -> tuple[bool, int]:
+    """The same, where a search of all tokens is begun if `rows` > 0; and how many rows of it were looked at."""
     texts = _texts(vocabulary)
     if _ends_at_once(constraints, states, texts, tokens_left):
-        return True
-    if not tokens_left:
-        return False
-    if rows_searched(texts.count):
-        key = (states, tokens_left)
-        if key not in known:
-            known[key] = searched(constraints, states, vocabulary, tokens_left)
-        if known[key] is not None:
-            return known[key] is True
-    found = _known_way(constraints, states, vocabulary, known)
-    if found is False:
-        return False
-    return isinstance(found, bytes) and texts.needed(found) <= tokens_left
+        return True, 0
+    way = _known_way(constraints, states, vocabulary, known) if tokens_left else False
+    if way is False or (isinstance(way, bytes) and texts.needed(way) <= tokens_left):
+        return way is not False, 0
+    if rows <= 0:
+        return False, 0
+    key = (states, tokens_left)
+    if key not in known:
+        known[key] = searched(constraints, states, vocabulary, tokens_left)
+    verdict, looked = cast("tuple[bool | None, int]", known[key])
+    return verdict is True, looked
 
 
 def forbidden(
@@ -413,10 +430,12 @@ def forbidden(
         else:
             open_yet[token] = reached
     first = dict([*open_yet.items()][:LEFT])
-    rows = set([*dict.fromkeys(first.values())][:ROWS])
+    rows, verdicts = rows_searched(texts.count), dict[States, bool]()
+    for row in [*dict.fromkeys(first.values())][:ROWS]:
+        verdicts[row], looked = _ends(constraints, row, vocabulary, tokens_left, known, rows)
+        rows -= looked
     for token, reached in first.items():
-        if reached in rows:
-            mask[token] = not ends_well(constraints, reached, vocabulary, tokens_left, known)
+        mask[token] = not verdicts.get(reached, False)
     return mask
 
 

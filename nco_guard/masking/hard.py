@@ -106,7 +106,7 @@ class HardConstraints:
         self._ways = Ways(self._automata, self._utf8, paths.letters)
         self._rows = rows_searched(self._text_count)
         self._exits: dict[bytes, int] = {}
-        self._searched: dict[tuple[States, int], bool | None] = {}
+        self._searched: dict[tuple[States, int], tuple[bool | None, int]] = {}
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
         self._wants: dict[tuple[int, int], bytes] = {}
@@ -209,7 +209,7 @@ class HardConstraints:
             return True
         if any(all(self._ways.opens(i, s, text) for i, s in enumerate(states)) for text in tried):
             return True
-        return self._ends_so(states, tokens_left)
+        return self._ends_so(states, tokens_left, self._rows)[0]
 
     def _pending(self, views: list[StateView], completing: Ids) -> Ids:
         """The tokens with which no match completes, and after which some constraint does not let the text end."""
@@ -343,6 +343,7 @@ class HardConstraints:
         first = late[:LEFT]
         found: dict[bytes, bool | None] = {}
         rows: list[bytes] = []
+        searched = self._rows
         for begin in range(0, len(first), _AT_ONCE):
             # Beyond the bound only how many there are is of interest, or which of them were saved.
             if len(found) == ROWS and tokens_left < HORIZON and not any(found.values()):
@@ -351,7 +352,9 @@ class HardConstraints:
             for row in part:
                 if row not in found and len(found) < ROWS:
                     self.give_way()
-                    found[row] = self._ends_so(tuple(np.frombuffer(row, np.int32).tolist()), tokens_left)
+                    reached = tuple(np.frombuffer(row, np.int32).tolist())
+                    found[row], looked = self._ends_so(reached, tokens_left, searched)
+                    searched -= looked
             rows += part
         undecided = sum(way is None for way in found.values())
         # Near a limit, what was not looked at is taken to be too late.
@@ -468,21 +471,18 @@ class HardConstraints:
             self._closures[index] = None if waiting else np.array(ending, np.int32)
         return self._closures[index]
 
-    def _ends_so(self, row: States, tokens: int) -> bool | None:
+    def _ends_so(self, row: States, tokens: int, rows: int) -> tuple[bool | None, int]:
         """Whether there is a way to bring the text from where it may not end to an allowed end in time.
 
-        None: that was not decided within the bound.
+        None: that was not decided within the bound. `rows`: all tokens are searched if there are any left; returned
+        too: how many were looked at.
         """
-        if not tokens:
-            return False
-        way = self._ways.way(row)
-        if way is False:
-            return False
-        if isinstance(way, bytes) and self._paths.tokens_needed(way) <= tokens:
-            return True
-        verdict = self._search(row, tokens) if self._rows else None
+        way = self._ways.way(row) if tokens else False
+        if way is False or (isinstance(way, bytes) and self._paths.tokens_needed(way) <= tokens):
+            return way is not False, 0
+        verdict, looked = self._search(row, tokens) if rows > 0 else (None, 0)
         # Of a way that is known, and too long, no other is looked for.
-        return False if verdict is None and isinstance(way, bytes) else verdict
+        return False if verdict is None and isinstance(way, bytes) else verdict, looked
 
     def _exits_within(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row, whether some bytes that are tokens of their own, at most so many, end the text."""
@@ -509,19 +509,22 @@ class HardConstraints:
 
     # -- all tokens --------------------------------------------------------------------------------------------
 
-    def _search(self, row: States, tokens: int) -> bool | None:
-        """Whether tokens lead to an end, by all of them, level by level; None where that takes too many rows."""
+    def _search(self, row: States, tokens: int) -> tuple[bool | None, int]:
+        """Whether tokens lead to an end, by all of them, level by level; None where that takes too many rows.
+
+        And how many rows were looked at.
+        """
         key = (row, tokens)
         if key not in self._searched:
             self._searched[key] = self._leads_out(row, tokens)
         return self._searched[key]
 
-    def _leads_out(self, states: States, tokens: int) -> bool | None:
+    def _leads_out(self, states: States, tokens: int) -> tuple[bool | None, int]:
         frontier, seen, looked = [states], {states}, 0
         for left in range(tokens - 1, -1, -1):
             looked += len(frontier)
             if looked > self._rows:
-                return None
+                return None, looked
             ahead: dict[States, None] = {}
             for row in frontier:
                 self.give_way()
@@ -530,15 +533,15 @@ class HardConstraints:
                     expansion = self._expansions[row] = self._expand(row)
                     self._expansion_bytes += expansion.nbytes
                 if expansion is _STRAIGHT:
-                    return True
+                    return True, looked
                 ahead.update(dict.fromkeys(map(tuple, expansion.tolist())))
             frontier = [row for row in ahead if row not in seen]
             if not frontier:
-                return False
+                break
             if self._exits_within(np.array(frontier, np.int32), left).any():
-                return True
+                return True, looked
             seen.update(frontier)
-        return False
+        return False, looked
 
     def _expand(self, states: States) -> Rows:
         """The distinct rows of states, none of which may end, that allowed tokens lead to; or `_STRAIGHT`."""

@@ -169,6 +169,30 @@ def test_the_bounds_are_those_of_the_definition(
             state = joint.next(state, rng.choice(sorted(allowed)))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_all_tokens_are_searched_for_a_mask_within_one_bound(
+    seed: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = (THINK, PAREN, StringRule(id="s", strings=("x</", "a)")), RegexRule(id="n", regex=r"\)[^x]"))
+    size = toy_vocabulary(WORDS).width
+    monkeypatch.setattr(bruteforce, "LOOKED", rows * size)
+    bounds(monkeypatch, STATES=4)
+    bound = bound_to(*rules)
+    joint, known = bound.tables, dict[object, object]()
+    state = joint.start
+    for byte in (b"(<think>", b"a(b", b"<think>")[seed]:
+        for left in (None, 2):
+            tokens = bruteforce.HORIZON if left is None else left
+            states = joint.components(state)
+            expected = bruteforce.forbidden(joint.constraints, states, bound.vocabulary, tokens, known)
+            assert np.flatnonzero(expected).tolist() == joint.forbidden(state, left).tolist()
+        state = joint.next(state, byte)
+        if state < 0:
+            break
+    assert joint._together._searched
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_bars_a_text_is_what_reading_it_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single, "_FEW", seed % 3)
