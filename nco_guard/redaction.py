@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 from nco_guard import arguments
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
 from nco_guard.automata.automaton import CharMachine
-from nco_guard.automata.search import find_spans
 from nco_guard.automata.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
 from nco_guard.errors import ArgumentError, ClosedError, PolicyError, RedactionError, ViolationError
@@ -338,28 +337,17 @@ class SafeEnds:
     def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:
         compiled = compiled_of(policy)
         self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
-        self._context = arguments.text("context", context)
         # Of each rule its machine, which may be another one than the rule has by now, and the state there.
         self._at: list[tuple[_Stepper, int]] = []
-        self._shown: str | None = None
+        arguments.text("context", context)
         for rule in self._rules:
             with rule.lock:
-                machine = rule.stepper
-                state = machine.start
-                if context and rule.rule.context == "prompt":
-                    self._shown = context
-                    for cls in machine.classes.of_text(context):
-                        machine, state = _with_room(machine, state)
-                        state = machine.step(state, cls)
-                        state = ~state if state < 0 else state
-            self._at.append((machine, state))
+                self._at.append(_begun(rule.stepper, context if rule.rule.context == "prompt" else ""))
         self.held = ""
 
     def feed(self, text: str, *, final: bool = False) -> str:
         """Read on; what may be shown now. `final`: the text ends here and must be allowed to."""
         arguments.text("text", text)
-        if self._shown is not None:
-            self._shown += text
         fit = [True] * len(text)
         for index, rule in enumerate(self._rules):
             with rule.lock:
@@ -385,20 +373,24 @@ class SafeEnds:
                 found = known[state, cls] = after, machine.may_end(after), reached < 0
             state, may_end, completes = found
             if completes:
-                self._refuse(rule)
+                raise RedactionError((rule.id,))
             if not may_end:
                 fit[place] = False
         if final and not machine.may_end(state):
-            self._refuse(rule)
+            raise RedactionError((rule.id,))
         return machine, state
 
-    def _refuse(self, rule: CompiledRule) -> None:
-        """A match is complete; of rules that read the prompt, only those that end in the output count."""
-        if rule.rule.context == "prompt" and self._context and self._shown is not None:
-            spans = find_spans(rule.stepper, self._shown, beyond=len(self._context))
-            if next(spans, None) is None:
-                return
-        raise RedactionError((rule.id,))
+
+def _begun(machine: _Stepper, context: str) -> tuple[_Stepper, int]:
+    """The state of an empty text after a prompt: what ends in the prompt does not count, whatever follows."""
+    state = machine.start
+    if not context:
+        return machine, state
+    for cls in machine.classes.of_text(context):
+        machine, state = _with_room(machine, state)
+        state = machine.step(state, cls)
+        state = ~state if state < 0 else state
+    return machine, machine.past_prompt(state)
 
 
 def _with_room(machine: _Stepper, state: int) -> tuple[_Stepper, int]:
