@@ -41,6 +41,7 @@ from nco_guard.automata.folding import spellings
 from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped
 from nco_guard.automata.inclusion import begins_with, escaping_text
 from nco_guard.automata.look_alikes import with_look_alikes
+from nco_guard.automata.parsing import parse
 from nco_guard.automata.search import Searcher
 from nco_guard.copies import Shared
 from nco_guard.errors import ArgumentError, PatternError, PolicyError, StateLimitError
@@ -168,7 +169,7 @@ class CompiledRule:
 
     def _parse(self, pattern: str, flags: int, name: str) -> syntax.Node:
         try:
-            node = syntax.parse(pattern, flags)
+            node = parse(pattern, flags)
         except PatternError as error:
             raise error.named(self.id, name) from None
         self._check_occurs(node, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,38 @@ from importlinter.application.use_cases import SUCCESS
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = (
+    ROOT / "nco_guard",
+    ROOT / "integrations" / "langchain" / "langchain_nco_guard",
+    ROOT / "integrations" / "llama-index" / "llama_index" / "llms" / "nco_guard",
+)
 HEAVY = ("torch", "transformers", "tokenizers", "langchain_core", "llama_index")
 
 
 def test_layers_are_kept() -> None:
     found = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
     assert found == int(not SUCCESS), "run lint-imports to see which import breaks which contract"
+
+
+def _imported(path: Path) -> set[str]:
+    """Every name that a file imports, with its module before it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def test_one_file_knows_the_private_modules_of_re() -> None:
+    files = [path for package in PACKAGES for path in package.rglob("*.py")]
+    knowing = {
+        path.name
+        for path in files
+        if any(name.startswith(("_sre", "re._", "sre_")) for name in _imported(path))
+    }
+    assert knowing == {"cpython.py"}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from re import _parser  # type: ignore[attr-defined]
 
-from nco_guard.automata.charsets import charset_of
+from nco_guard.automata.charsets import same_letter
 from nco_guard.automata.substrings import fold_case
 from nco_guard.policy import StringRule
 
@@ -22,8 +21,7 @@ _WORD = re.compile(r"\w")
 
 @cache
 def _has_case(character: str) -> bool:
-    leaf = (_parser.LITERAL, ord(character))
-    return sum(high - low + 1 for low, high in charset_of(leaf, int(re.IGNORECASE | re.UNICODE))) > 1
+    return same_letter(character) != ((ord(character), ord(character)),)
 
 
 class Cover:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
-from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Generic, TypeVar
 
 from nco_guard.automata.charsets import CharSet, same_lower
+from nco_guard.automata.cpython import MAXREPEAT, scoped
 from nco_guard.automata.syntax import (
     EMPTY,
     Chars,
@@ -29,7 +29,6 @@ from nco_guard.automata.syntax import (
     Sequence,
     alternation,
     repeat,
-    scoped,
     sequence,
 )
 from nco_guard.errors import PatternError
@@ -187,7 +186,7 @@ class _Expansion:
             ways = self.sequence(body, flags, environment, live - captured)
             node: Node = Look(alternation([way for _, way in ways]), argument[0] < 0, op == "ASSERT_NOT")
             return [(_with(environment, captured & live, _Unclear.LOOKED_AT), node)]
-        low, high = int(argument[0]), None if argument[1] is _parser.MAXREPEAT else int(argument[1])
+        low, high = int(argument[0]), None if argument[1] is MAXREPEAT else int(argument[1])
         if high == 0:
             return [(environment, EMPTY)]
         if high == 1:
@@ -265,7 +264,7 @@ class _Expansion:
         self, group: int, item: Item, flags: int, environment: Environment, live: frozenset[int]
     ) -> list[tuple[tuple[str, Environment], Node]]:
         low, high = item[1][0], item[1][1]
-        if high is _parser.MAXREPEAT:
+        if high is MAXREPEAT:
             raise self._refused(group, "its group repeats something without limit")
         (body,) = _children(item)
         captured = _groups(item) & (live | _references(item)) if high > 1 else frozenset[int]()

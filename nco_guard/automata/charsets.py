@@ -10,17 +10,17 @@ are read off by running Python's `re` on the characters in question.
 
 from __future__ import annotations
 
-import _sre  # type: ignore[import-not-found]
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from re import _casefix, _compiler, _parser  # type: ignore[attr-defined]
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nco_guard.automata import cpython
 
 __all__ = [
     "ALL",
@@ -32,6 +32,7 @@ __all__ = [
     "charset_of",
     "complement",
     "decimal_digits",
+    "same_letter",
     "same_lower",
     "union",
     "word",
@@ -108,31 +109,33 @@ def charset_of(leaf: tuple[Any, Any], flags: int) -> CharSet:
         return exact
     # Only characters that take part in case mapping can be matched differently; ask `re` about those.
     cased, cased_ranges = _cased_characters()
-    state = _parser.State()
-    state.flags = flags
-    state.str = ""
-    matcher = _compiler.compile(_parser.SubPattern(state, [leaf]), flags)
-    found = [ord(c) for c in matcher.findall(cased)]
+    found = [ord(c) for c in cpython.leaf_matcher(leaf, flags).findall(cased)]
     untouched = complement(union(complement(exact), cased_ranges))
     return union(untouched, tuple((c, c) for c in found))
 
 
+@lru_cache(maxsize=1 << 16)
+def same_letter(character: str) -> CharSet:
+    """The characters that `re.IGNORECASE` takes for this one, itself among them."""
+    return charset_of((cpython.LITERAL, ord(character)), int(re.IGNORECASE | re.UNICODE))
+
+
 def _exact(leaf: tuple[Any, Any], flags: int) -> CharSet:
     op, argument = leaf
-    if op is _parser.LITERAL:
+    if op is cpython.LITERAL:
         return ((argument, argument),)
-    if op is _parser.NOT_LITERAL:
+    if op is cpython.NOT_LITERAL:
         return complement(((argument, argument),))
-    if op is _parser.ANY:
+    if op is cpython.ANY:
         return ALL if flags & re.DOTALL else complement(NEWLINE)
     negated = False
     parts: list[CharSet] = []
     for item, value in argument:
-        if item is _parser.NEGATE:
+        if item is cpython.NEGATE:
             negated = True
-        elif item is _parser.LITERAL:
+        elif item is cpython.LITERAL:
             parts.append(((value, value),))
-        elif item is _parser.RANGE:
+        elif item is cpython.RANGE:
             parts.append((tuple(value),))
         else:
             parts.append(_category(str(value), bool(flags & re.ASCII)))
@@ -168,14 +171,14 @@ def word(ascii_only: bool = False) -> CharSet:
 
 @cache
 def _cased_characters() -> tuple[str, CharSet]:
-    lower: Callable[[int], int] = _sre.unicode_tolower
+    lower = cpython.unicode_lower
     found: set[int] = set()
     for c in range(_LAST_CASED + 1):
         image = lower(c)
         if image != c:
             found.add(c)
             found.add(image)
-    for c, others in _casefix._EXTRA_CASES.items():
+    for c, others in cpython.extra_cases().items():
         found.add(c)
         found.update(others)
     members = sorted(found)
@@ -185,7 +188,7 @@ def _cased_characters() -> tuple[str, CharSet]:
 @cache
 def same_lower(code: int, *, ascii_only: bool = False) -> CharSet:
     """The characters that a backreference under IGNORECASE takes for this one: `re` compares their lower case only."""
-    lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
+    lower = cpython.ascii_lower if ascii_only else cpython.unicode_lower
     image = lower(code)
     return union(
         ((code, code),), *(((ord(c), ord(c)),) for c in _cased_characters()[0] if lower(ord(c)) == image)

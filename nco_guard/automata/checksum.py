@@ -19,10 +19,8 @@ without a checksum.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from re import _parser  # type: ignore[attr-defined]
 from typing import Self
 
 import numpy as np
@@ -32,8 +30,8 @@ from nco_guard.automata.charsets import (
     CharClasses,
     CharSet,
     both,
-    charset_of,
     decimal_digits,
+    same_letter,
     union,
 )
 from nco_guard.automata.syntax import Chars, Node, subnodes
@@ -100,10 +98,7 @@ class Mod97(Checksum):
 
     def symbols(self) -> dict[int, CharSet]:
         """Decimal digits and Latin letters."""
-        flags = int(re.IGNORECASE | re.UNICODE)
-        letters = {
-            value: charset_of((_parser.LITERAL, ord("A") + value - 10), flags) for value in range(10, 36)
-        }
+        letters = {value: same_letter(chr(ord("A") + value - 10)) for value in range(10, 36)}
         return {**decimal_digits(), **letters}
 
     def read(self, state: Sum, value: int) -> Sum:

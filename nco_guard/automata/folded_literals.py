@@ -14,18 +14,16 @@ that were taken are kept too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property, lru_cache
-from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.automaton import SINK, Automaton
-from nco_guard.automata.charsets import CharClasses, CharSet, both, charset_of, complement, word
+from nco_guard.automata.charsets import CharClasses, CharSet, both, complement, same_letter, word
 from nco_guard.automata.tries import ROOT, SymbolTrie
 from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
 from nco_guard.errors import StateLimitError
@@ -41,12 +39,8 @@ _UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
-@lru_cache(maxsize=1 << 16)
 def _alike(character: str, caseless: bool) -> CharSet:
-    code = ord(character)
-    if not caseless:
-        return ((code, code),)
-    return charset_of((_parser.LITERAL, code), int(re.IGNORECASE | re.UNICODE))
+    return same_letter(character) if caseless else ((ord(character), ord(character)),)
 
 
 def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) -> bool:
@@ -65,7 +59,7 @@ def folds_evenly(strings: Sequence[str], *, caseless: bool, whole_word: bool) ->
 
 @lru_cache(maxsize=1 << 16)
 def _folds_evenly(character: str) -> bool:
-    alike = _alike(character, True)
+    alike = same_letter(character)
     return len(both(alike, word())) in (0, len(alike))
 
 

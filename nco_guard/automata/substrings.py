@@ -11,11 +11,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
-from re import _parser  # type: ignore[attr-defined]
 
-from nco_guard.automata.charsets import CharSet, charset_of
+from nco_guard.automata.charsets import same_letter
 
-__all__ = ["SubstringSearcher", "cased_alike", "fold_case"]
+__all__ = ["SubstringSearcher", "fold_case"]
 
 _BEGINNING = 3
 _WORD = re.compile(r"\w")
@@ -24,12 +23,7 @@ _WORD = re.compile(r"\w")
 @cache
 def _first_of_case(character: str) -> str:
     """The first of the characters that `re.IGNORECASE` takes for this one: the same for all of them."""
-    return chr(cased_alike(character)[0][0])
-
-
-def cased_alike(character: str) -> CharSet:
-    """The characters that `re.IGNORECASE` takes for this one, itself among them."""
-    return charset_of((_parser.LITERAL, ord(character)), int(re.IGNORECASE | re.UNICODE))
+    return chr(same_letter(character)[0][0])
 
 
 class _FirstOfCase(dict[int, str]):

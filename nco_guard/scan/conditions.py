@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from nco_guard.automata.charsets import CharSet, complement, word
+from nco_guard.automata.charsets import CharSet, complement, same_letter, word
 from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.substrings import cased_alike
 from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, alternation
 from nco_guard.automata.syntax import Sequence as Items
 from nco_guard.automata.syntax import sequence as joined
@@ -144,7 +143,7 @@ def string_probes(strings: Iterable[str], *, caseless: bool, whole_word: bool) -
 
 @cache
 def _codes_up_to_case(character: str) -> int:
-    return codes_of(cased_alike(character))
+    return codes_of(same_letter(character))
 
 
 def _codes_of_one(character: str) -> int:

@@ -14,8 +14,8 @@ from nco_guard.automata.checksum import CHECKSUMS, ChecksumMachine
 from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import FoldSpec
 from nco_guard.automata.fsm import FsmMachine
+from nco_guard.automata.parsing import parse
 from nco_guard.automata.product import ProductMachine
-from nco_guard.automata.syntax import parse
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
 

@@ -24,8 +24,9 @@ from nco_guard.automata.folding import (
     spellings,
 )
 from nco_guard.automata.look_alikes import LEET, LETTERS, accepted, with_look_alikes
+from nco_guard.automata.parsing import parse
 from nco_guard.automata.search import find_spans, matches
-from nco_guard.automata.syntax import literal, parse
+from nco_guard.automata.syntax import literal
 from tests.automata import patterns
 
 NFKC = FoldSpec(normalize="nfkc")

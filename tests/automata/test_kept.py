@@ -11,7 +11,7 @@ import pytest
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, Automaton, ClassAutomaton, FoldedAhoCorasick
 from nco_guard.automata.automaton import CharMachine, Utf8Automaton
-from nco_guard.automata.syntax import parse
+from nco_guard.automata.parsing import parse
 from nco_guard.errors import PatternError
 from tests.automata import patterns
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from nco_guard.automata import AlternatingMachine, ProductMachine, syntax
+from nco_guard.automata import AlternatingMachine, ProductMachine
+from nco_guard.automata.parsing import parse
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
 
@@ -19,7 +20,7 @@ def members(rng: random.Random) -> list[AlternatingMachine]:
     wanted = rng.randint(1, 5)
     while len(found) < wanted:
         try:
-            machine = AlternatingMachine(syntax.parse(*patterns.valid_pattern(rng)))
+            machine = AlternatingMachine(parse(*patterns.valid_pattern(rng)))
         except (PatternError, StateLimitError):
             continue
         if not machine.doomed(machine.start):

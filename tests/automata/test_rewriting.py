@@ -15,8 +15,8 @@ from nco_guard.automata import (
     ClassAutomaton,
     Rewriting,
     Utf8Automaton,
-    syntax,
 )
+from nco_guard.automata.parsing import parse
 from nco_guard.automata.rewriting import RewrittenAutomaton
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import Policy, StringRule
@@ -78,7 +78,7 @@ PATTERNS = [
 def test_a_match_is_a_match_in_the_rewritten_text(pattern: str) -> None:
     """A match completes with some byte, or the text may not end, exactly where `re` finds one in the cleaned text."""
     rng = random.Random(2)
-    machine = AlternatingMachine(syntax.parse(pattern, 0), every_end=True)
+    machine = AlternatingMachine(parse(pattern, 0), every_end=True)
     automaton = RewrittenAutomaton(ClassAutomaton(machine, absorbing=False), CLEAN, absorbing=False)
     for raw in texts(rng, 1500):
         state, matched = automaton.start, False
@@ -94,7 +94,7 @@ def test_a_match_is_a_match_in_the_rewritten_text(pattern: str) -> None:
 def test_a_hard_rule_blocks_exactly_where_no_way_on_is_left(pattern: str) -> None:
     """Nothing is blocked that could still end well, and nothing let through that could not."""
     rng = random.Random(3)
-    machine = AlternatingMachine(syntax.parse(pattern, 0))
+    machine = AlternatingMachine(parse(pattern, 0))
     automaton = RewrittenAutomaton(ClassAutomaton(machine, absorbing=True), CLEAN, absorbing=True)
     ways = ["".join(way) for n in range(3) for way in itertools.product(" .'ax-", repeat=n)]
     ways_on = [

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from nco_guard.automata import CHECKSUMS, AlternatingMachine, ChecksumMachine, syntax
+from nco_guard.automata import CHECKSUMS, AlternatingMachine, ChecksumMachine
+from nco_guard.automata.parsing import parse
 from nco_guard.automata.runs import PatternRuns, SpanFinder, runs_of
 from nco_guard.errors import PatternError
 from tests.automata import patterns
@@ -30,7 +31,7 @@ def test_the_longest_match_from_every_place_is_that_of_the_machine(seed: int) ->
     while done < 150:
         pattern, flags = patterns.valid_pattern(rng, 4)
         try:
-            node = syntax.parse(pattern, flags)
+            node = parse(pattern, flags)
         except PatternError:
             continue
         machine = AlternatingMachine(node, every_end=True)
@@ -53,7 +54,7 @@ def test_what_is_decided_before_the_rest_of_the_text_comes_stays_so(seed: int) -
     for _ in range(300):
         pattern, flags = patterns.valid_pattern(rng, 3)
         try:
-            runs = runs_of(AlternatingMachine(syntax.parse(pattern, flags), every_end=True))
+            runs = runs_of(AlternatingMachine(parse(pattern, flags), every_end=True))
         except PatternError:
             continue
         text = patterns.text(rng, 12)
@@ -76,7 +77,7 @@ def test_what_is_decided_before_the_rest_of_the_text_comes_stays_so(seed: int) -
 def test_with_a_checksum_the_same(checksum: str) -> None:
     rng = random.Random(7)
     for pattern in (r"[\d -]+", r"\d{2,9}(?!\d)", r"[a-c\d]{3,}", r"(?<!1)\d(?: ?\d)*(?= )"):
-        machine = ChecksumMachine(syntax.parse(pattern), CHECKSUMS[checksum])
+        machine = ChecksumMachine(parse(pattern), CHECKSUMS[checksum])
         runs = PatternRuns(machine)
         for _ in range(30):
             text = "".join(rng.choice("0123456789ab ") for _ in range(30))
@@ -104,7 +105,7 @@ def test_the_work_of_all_places_together_is_linear(pattern: str, unit: str) -> N
     """Counted in characters read, which grow as the text does: not a time, so no machine can fail it by chance."""
 
     def work(length: int) -> int:
-        runs = PatternRuns(AlternatingMachine(syntax.parse(pattern), every_end=True))
+        runs = PatternRuns(AlternatingMachine(parse(pattern), every_end=True))
         text = (unit * length)[:length] + "!"
         finder = SpanFinder(runs, text, 0, len(text))
         place = 0

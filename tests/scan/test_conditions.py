@@ -9,8 +9,9 @@ import interegular
 import numpy as np
 import pytest
 
-from nco_guard.automata import FsmMachine, syntax
+from nco_guard.automata import FsmMachine
 from nco_guard.automata.folding import FoldSpec, fold_text, settle_escapes
+from nco_guard.automata.parsing import parse
 from nco_guard.automata.substrings import SubstringSearcher
 from nco_guard.errors import PatternError
 from nco_guard.policy import presets
@@ -70,7 +71,7 @@ def test_matches_start_only_where_the_conditions_allow(seed: int) -> None:
     for _ in range(250):
         pattern, flags = patterns.valid_pattern(rng, 4)
         try:
-            node = syntax.parse(pattern, flags)
+            node = parse(pattern, flags)
         except PatternError:
             continue
         probes = node_probes(node)
@@ -90,7 +91,7 @@ def test_all_patterns_of_presets_have_conditions_that_their_examples_meet(
 ) -> None:
     monkeypatch.undo()  # here they must be strong as well
     for pattern in presets.patterns(name):
-        probes = node_probes(syntax.parse(pattern.regex))
+        probes = node_probes(parse(pattern.regex))
         assert probes is not None, pattern.id
         for text in pattern.examples.match:
             assert matching_starts(pattern.regex, 0, text) <= starts(probes, text), (pattern.id, text)
@@ -115,8 +116,8 @@ def test_strings_and_automata_have_conditions_that_their_matches_meet() -> None:
 
 def test_a_weak_condition_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert node_probes(syntax.parse(r"\w+")) is None
-    assert node_probes(syntax.parse(r"(?s)(?=a)")) is None
+    assert node_probes(parse(r"\w+")) is None
+    assert node_probes(parse(r"(?s)(?=a)")) is None
     assert string_probes(["e", "t"], caseless=True, whole_word=False) is None
 
 
@@ -127,7 +128,7 @@ def test_the_filter_leaves_out_no_place_at_which_a_condition_holds(seed: int) ->
     probes: list[Probe] = []
     for _ in range(40):
         try:
-            probes += node_probes(syntax.parse(*patterns.valid_pattern(rng, 3))) or ()
+            probes += node_probes(parse(*patterns.valid_pattern(rng, 3))) or ()
         except PatternError:
             continue
     strings = [a + b + c for a in "abk1" for b in "ab_" for c in "1k b"]
