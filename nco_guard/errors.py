@@ -37,7 +37,20 @@ __all__ = [
 
 
 class NCOGuardError(Exception):
-    """Base of all errors of this library."""
+    """Base of all errors of this library.
+
+    They can be copied and pickled, with all that they name: errors cross from one process to another.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The message is not what constructors take.
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(kind: type[NCOGuardError], args: tuple[object, ...], named: dict[str, object]) -> NCOGuardError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(named)
+    return error
 
 
 @contextmanager
@@ -225,14 +238,6 @@ class InputError(NCOGuardError, ValueError):
         self.file = file
         self.problem = problem
         self.line = line
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross from one process to another, where they are made anew.
-        return _input_error, (self.file, self.problem, self.line)
-
-
-def _input_error(file: str, problem: str, line: int | None) -> InputError:
-    return InputError(file, problem, line=line)
 
 
 class CacheError(NCOGuardError, ValueError):

@@ -7,6 +7,7 @@ it may not fail in the middle of its work with somebody else's error, and not ta
 from __future__ import annotations
 
 import math
+import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ import pytest
 from nco_guard import BoundGuard, Guard, Policy, RegexRule, Session, StringRule, Verifier, verify
 from nco_guard.audit import (
     History,
+    HmacSigner,
     JsonLinesSink,
     MemorySink,
     RunRecorder,
@@ -32,6 +34,7 @@ from nco_guard.audit import (
     value_hmac,
     verify_log,
 )
+from nco_guard.audit.report import read_report, render_report
 from nco_guard.errors import ArgumentError, ArgumentValueError, AuditError, ClosedError, NCOGuardError
 from nco_guard.redaction import SafeEnds, StreamVerifier, default_replacement, redact, require
 from nco_guard.testing import toy_vocabulary
@@ -215,6 +218,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "keyed_digests": (keyed_digests, {"sink": MemorySink(), "key": KEY}),
     "fan_out": (lambda sink: fan_out(sink), {"sink": MemorySink()}),
     "tolerant": (tolerant, {"sink": MemorySink()}),
+    "HmacSigner": (HmacSigner, {"key": bytes(32)}),
+    "JsonLinesSink": (
+        lambda **given: JsonLinesSink(os.devnull, **given).close(),
+        {"fsync": False, "chain": True, "head_every": 256, "max_bytes": None},
+    ),
+    "read_report": (read_report, {"path": "/nowhere", "max_events": 10, "exposure_from": 8}),
+    "render_report": (render_report, {"report": None}),
     "verify_log": (verify_log, {"path": "/nowhere"}),
     "read_events": (read_events, {"path": "/nowhere"}),
     "parse_event": (parse_event, {"line": "{}"}),

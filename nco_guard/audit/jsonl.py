@@ -30,7 +30,7 @@ except ImportError:  # Windows
 else:
     _flock = fcntl.flock
 
-from nco_guard.arguments import file_path
+from nco_guard.arguments import file_path, whole
 from nco_guard.audit.chain import Chain
 from nco_guard.audit.events import AnyEvent, Event, parse_event
 from nco_guard.audit.signing import Signer
@@ -70,8 +70,9 @@ class JsonLinesSink(Staying):
         head_every: int = 256,
         max_bytes: int | None = None,
     ) -> None:
-        if head_every < 1 or (max_bytes is not None and max_bytes < 1):
-            raise AuditError("head_every and max_bytes must be positive")
+        head_every = whole("head_every", head_every, "as head_every=256", least=1)
+        if max_bytes is not None:
+            max_bytes = whole("max_bytes", max_bytes, "as max_bytes=10_000_000, or None", least=1)
         if signer is not None and not chain:
             raise AuditError("a signer signs the heads of a chain; leave chain=True")
         if max_bytes is not None and _flock is None:

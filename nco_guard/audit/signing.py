@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nco_guard.arguments import file_path
 from nco_guard.copies import Staying
-from nco_guard.errors import AuditError, MissingExtraError
+from nco_guard.errors import ArgumentError, AuditError, MissingExtraError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -50,6 +50,10 @@ class HmacSigner(Staying):
     """HMAC-SHA256 with a secret of at least 32 bytes; signs and verifies."""
 
     def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes):
+            raise ArgumentError(
+                f"key: bytes are needed, not {type(key).__name__}; secrets.token_bytes(32) makes some"
+            )
         if len(key) < _SHORTEST:
             raise AuditError(
                 f"an HMAC key needs at least {_SHORTEST} bytes; secrets.token_bytes(32) makes one"

@@ -69,6 +69,7 @@ def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> i
                 # What was printed need not be kept; one shows that there were some.
                 result.findings = [place for place in result.findings if place.mode == "hard"][:1]
             results.append(result)
+    unread += _fields_missed(results, settings.fields)
     errors = len(unread) + sum(result.error_count for result in results)
     found = any(not result.ok for result in results)
     if settings.format == "json":
@@ -81,6 +82,21 @@ def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> i
     elif any(source.found for source in sources) or sought.binary:
         _print_summary(results, errors, sought.binary)
     return 2 if errors else 1 if found else 0
+
+
+def _fields_missed(results: Sequence[FileResult], fields: Sequence[str]) -> list[InputError]:
+    """An error for each field that no record of any file holds: its name is likely wrong, and nothing was verified."""
+    records = [result for result in results if result.form == "jsonl" and result.lines]
+    held = frozenset[str]().union(*(result.fields for result in records))
+    names = ", ".join(result.name for result in records[:3]) + (", ..." if len(records) > 3 else "")
+    missed = [
+        InputError(names, f"no record holds the field {field!r}; nothing was verified under that name")
+        for field in fields
+        if records and field not in held
+    ]
+    for error in missed:
+        warn(str(error))
+    return missed
 
 
 def _why_nothing(sought: Found, settings: VerifySettings) -> str:
@@ -140,7 +156,8 @@ def _progress(total: int) -> Iterator[Callable[[int], None] | None]:
 def _print(result: FileResult) -> None:
     # Of a folder only what was found is listed.
     if not result.findings and not result.error_count and not result.found:
-        say(f"{result.name}: clean")
+        nothing = result.lines and not result.documents
+        say(f"{result.name}: nothing to verify" if nothing else f"{result.name}: clean")
     for place in result.findings:
         length = place.end - place.start
         rule = place.rule_id if place.mode == "hard" else f"{place.rule_id} [{place.mode}]"

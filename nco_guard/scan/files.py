@@ -55,7 +55,10 @@ class Place:
 
 @dataclass(slots=True)
 class FileResult:
-    """What was found in one file. `length` in code points; `errors` are the first hundred of `error_count`."""
+    """What was found in one file. `length` in code points; `errors` are the first hundred of `error_count`.
+
+    `fields`: those that were asked for and that some record of it held.
+    """
 
     name: str
     form: str
@@ -65,6 +68,7 @@ class FileResult:
     length: int = 0
     lines: int = 0
     documents: int = 0
+    fields: frozenset[str] = frozenset()
     found: bool = False
     redacted: str | None = None
 
@@ -277,6 +281,7 @@ def _verify_records(
                 copy.write(changed.get(number, line) + "\n")
         result.lines += len(lines)
         told(count)
+    result.fields = frozenset(fields.met)
 
 
 class _Batch:

@@ -103,3 +103,4 @@ def _append(result: FileResult, more: FileResult) -> None:
     result.lines += more.lines
     result.length += more.length
     result.documents += more.documents
+    result.fields |= more.fields

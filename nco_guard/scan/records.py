@@ -44,20 +44,26 @@ class Fields:
 
     Arrays are gone through: `messages.content` is the content of every message. A name that holds more than a text
     stands for all texts in it. A dot that belongs to a key is written `\.`. Without names: all texts, keys too.
+
+    `met`: the names that some record held.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.names = tuple(names)
-        self._paths = {tuple(part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", n)) for n in names}
-        self._longest = max(map(len, self._paths), default=0)
+        self.met: set[str] = set()
+        self._paths = {
+            tuple(part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", n)): n for n in names
+        }
 
     def __bool__(self) -> bool:
         return bool(self._paths)
 
-    def __contains__(self, path: tuple[str, ...]) -> bool:
-        return not self._paths or any(
-            path[: n + 1] in self._paths for n in range(min(len(path), self._longest))
-        )
+    def asks_for(self, path: tuple[str, ...]) -> bool:
+        """Whether the value at a path was asked for by its own name, which is noted then."""
+        name = self._paths.get(path)
+        if name is not None:
+            self.met.add(name)
+        return name is not None
 
 
 def parse(line: str) -> Any:
@@ -83,7 +89,7 @@ def leaves(record: Any, fields: Fields) -> Iterator[Leaf]:
                     yield Leaf(index, key, inside, is_key=True)
                 index += 1
                 names = (*keys, key) if fields else keys
-                yield from walk(inner, inside, names, wanted or names in fields)
+                yield from walk(inner, inside, names, fields.asks_for(names) or wanted)
         elif isinstance(value, list):
             for place, inner in enumerate(value):
                 yield from walk(inner, (path, place), keys, wanted)

@@ -166,6 +166,24 @@ def test_fields_of_json_lines_are_chosen_by_dotted_names(policy: Path, tmp_path:
     assert call(policy, tmp_path / "policy.yaml", "--field", "id").exit_code == 2
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_field_that_no_record_holds_is_an_error(policy: Path, tmp_path: Path, jobs: str) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.write_text('{"body": "nothing"}\n')
+    two.write_text('{"id": 1}\n')
+    files = (policy, one, two, "--jobs", jobs)
+    assert call(*files, "--field", "body").exit_code == 0
+    assert call(*files, "--field", "body", "--field", "id").exit_code == 0
+    for missed in ("bodyy", "", "body.x", "a..b"):
+        result = call(*files, "--field", "body", "--field", missed)
+        assert result.exit_code == 2
+        assert f"no record holds the field {missed!r}" in result.stderr
+    report = json.loads(call(*files, "--field", "bodyy", "--format", "json").stdout)
+    assert not report["ok"]
+    two.write_text("")
+    assert call(policy, two, "--field", "body").exit_code == 0
+
+
 def test_as_text_a_match_may_cross_what_json_separates(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("name: p\nrules:\n  - {id: two, regex: 'a\",\"b'}\n")

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from nco_guard.arguments import file_path, whole
 from nco_guard.audit.anchors import Anchor
 from nco_guard.audit.events import parse_event
 from nco_guard.audit.integrity import IntegrityReport, verify_log
@@ -60,8 +61,9 @@ def read_report(
     A log that is not as it was written is read as far as it can be; the numbers are then those of what stands there,
     and `integrity` says so. Raises `AuditError` where a file cannot be read.
     """
-    if max_events < 0 or exposure_from < 1:
-        raise AuditError("max_events must not be negative, and exposure_from must be at least 1")
+    path = file_path("path", path)
+    max_events = whole("max_events", max_events, "as max_events=100_000", least=0)
+    exposure_from = whole("exposure_from", exposure_from, "as exposure_from=8", least=1)
     aggregator, table = Aggregator(exposure_from=exposure_from), TableBuilder(max_events)
     if Path(path).is_file() and is_database(path):
         if verifier is not None or list(anchors):

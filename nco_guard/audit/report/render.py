@@ -31,6 +31,7 @@ from nco_guard.audit.report.wording import (
     shortened,
     width_of,
 )
+from nco_guard.errors import ArgumentError
 from nco_guard.visible import visible
 
 __all__ = ["ROWS", "render_report"]
@@ -42,6 +43,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def render_report(report: AuditReport, *, title: str = "Audit report") -> str:
     """The page. Raises nothing for what a log may say; cost: some five megabytes for 100,000 events."""
+    if not isinstance(report, AuditReport):
+        raise ArgumentError(f"report: what read_report gives is needed, not {type(report).__name__}")
     style, script = _asset("report.css"), _asset("report.js")
     return _template().render(
         title=title,
