@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(
+    r"[\w.-]+(/[\w.-]+)*/|[\w.-]+(/[\w.-]+)+|[\w.-]+\.(py|md|toml|yaml|yml|txt)|Makefile|LICENSE"
+)
 ENTRY = re.compile(r"^\| (?P<word>[^|]+) \| (?P<meaning>.+) \| (?P<where>`[^|]+`) \|$", re.M)
 MOST_ENTRIES = 30
+WALKS = ["a new checksum", "a new tokenizer family", "a new engine", "a new sink", "a new framework"]
 
 
 def text_of(page: str) -> str:
@@ -24,9 +30,7 @@ def text_of(page: str) -> str:
 def paths_of(text: str) -> list[str]:
     """What is written as code and looks like a path; not patterns, urls and commands."""
     words = (match[1] for match in CODE.finditer(FENCE.sub("", text)))
-    return [
-        word for word in words if re.fullmatch(r"\.?[\w.-]+(/[\w.-]+)*(/|\.(py|md|toml|yaml|yml|txt))", word)
-    ]
+    return [word for word in words if PATH.fullmatch(word)]
 
 
 def entries() -> list[tuple[str, list[str]]]:
@@ -84,3 +88,50 @@ def test_every_room_is_told() -> None:
             continue
         if path.is_dir() or path.suffix == ".py":
             assert re.search(rf"\b{name}\b", section), f"{name} is not among the rooms of docs/design.md"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/design.md"])
+def test_every_path_that_is_named_exists(page: str) -> None:
+    named = paths_of(text_of(page))
+    assert named
+    missing = [path for path in named if not (ROOT / path).exists()]
+    assert not missing, f"{page} names what is not there: {missing}"
+
+
+def test_what_contributing_names_is_in_the_files_that_it_names() -> None:
+    text = text_of("CONTRIBUTING.md")
+    files = [ROOT / path for path in paths_of(text)]
+    held = "\n".join(path.read_text(encoding="utf-8") for path in files if path.is_file())
+    names = [match[1] for match in CODE.finditer(FENCE.sub("", text))]
+    for name in names:
+        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name) and not PATH.fullmatch(name):
+            assert re.search(rf"\b{name.rpartition('.')[2]}\b", held), f"{name} is in none of the files"
+
+
+def test_the_five_walks_lead_through_real_files() -> None:
+    walks = text_of("CONTRIBUTING.md").partition("## Five walks")[2].split("\n### ")[1:]
+    assert [walk.partition("\n")[0].lower() for walk in walks] == WALKS
+    for walk in walks:
+        files = {path for path in paths_of(walk) if (ROOT / path).is_file()}
+        assert len(files) >= 5
+        assert any(path.startswith("tests/") for path in files), walk[:30]
+
+
+def test_the_hooks_are_what_make_lint_calls_and_nothing_is_fetched() -> None:
+    hooks = yaml.safe_load(text_of(".pre-commit-config.yaml"))
+    assert [repo["repo"] for repo in hooks["repos"]] == ["local"]
+    recipe = text_of("Makefile").partition("\nlint:")[2].partition("\n\n")[0]
+    wanted = [line.strip().removeprefix("$(BIN)/") for line in recipe.splitlines()[1:]]
+    entries = []
+    for hook in hooks["repos"][0]["hooks"]:
+        assert hook["language"] == "system"
+        assert shutil.which(hook["entry"].split()[0]), hook["entry"]
+        entries.append(hook["entry"] + ("" if hook.get("pass_filenames") is False else " ."))
+    assert entries == wanted
+
+
+def test_nobody_is_named_where_faults_are_reported() -> None:
+    text = text_of("SECURITY.md")
+    assert "private report" in text
+    assert "docs/guarantees.md" in text
+    assert "@" not in text
