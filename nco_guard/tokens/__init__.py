@@ -5,6 +5,14 @@ Nothing here imports torch or transformers; tokenizers are recognised by what th
 
 from nco_guard.tokens.prefix_tree import PrefixTree
 from nco_guard.tokens.sharing import shared_tree, shared_vocabulary, state_of
-from nco_guard.tokens.vocabulary import Vocabulary, read_vocabulary
+from nco_guard.tokens.vocabulary import TextPieces, Vocabulary, read_vocabulary
 
-__all__ = ["PrefixTree", "Vocabulary", "read_vocabulary", "shared_tree", "shared_vocabulary", "state_of"]
+__all__ = [
+    "PrefixTree",
+    "TextPieces",
+    "Vocabulary",
+    "read_vocabulary",
+    "shared_tree",
+    "shared_vocabulary",
+    "state_of",
+]

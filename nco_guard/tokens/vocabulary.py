@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from nco_guard.store import Store, digest, made_by
 from nco_guard.tokens.backend import BackendText
 from nco_guard.tokens.mistral import Pieces, mistral_pieces
 
-__all__ = ["Vocabulary", "read_vocabulary"]
+__all__ = ["TextPieces", "Vocabulary", "read_vocabulary"]
 
 # What clean-up settings look for, alone, with spaces around, and as continuation pieces.
 _MARKS = frozenset(
@@ -164,21 +165,6 @@ class Vocabulary:
         """
         return self._read(self.raw_bytes(ids)).decode("utf-8", errors="replace")
 
-    def settled_text_of(self, ids: Iterable[int]) -> str:
-        """The beginning of `text_of(ids)` that no further token can change; ends between characters."""
-        raw = self.raw_bytes(ids)
-        if self.rewriting is None:
-            settled = self._read(raw)
-        else:
-            state, parts = self.rewriting.begin(fresh=True), []
-            for byte in raw:
-                state, part = self.rewriting.step(state, byte)
-                parts.append(part)
-            settled = b"".join(parts)
-        text = settled.decode("utf-8", errors="replace")
-        # An incomplete character reads as U+FFFD until its last byte is there.
-        return text.rstrip("\ufffd")
-
     def context_bytes(self, ids: Iterable[int]) -> bytes:
         """A prompt as the automata are fed it: well-formed UTF-8, what is ill-formed replaced by U+FFFD.
 
@@ -211,6 +197,59 @@ class Vocabulary:
         if self.rewriting is not None:
             return self.rewriting.apply(raw)
         return raw[1:] if self.strips_first_space and raw[:1] == b" " else raw
+
+
+class TextPieces:
+    """The text of ids that arrive one after another: `feed` and `finish` give what is certain and was not before.
+
+    Joined it is `Vocabulary.text_of` of all ids, and at any moment a beginning of it that no further id can change; it
+    ends between characters. Cost: linear in the ids, however they come.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        rewriting = vocabulary.rewriting
+        self._state = rewriting.begin(fresh=True) if rewriting is not None else None
+        self._strips = rewriting is None and vocabulary.strips_first_space
+        # An incomplete character reads as U+FFFD until its last byte is there.
+        self._unsure = ""
+        self._over = False
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """Read on; ids after the first end-of-sequence are ignored."""
+        if self._over:
+            return ""
+        read = self._vocabulary.until_end(ids)
+        self._over = bool(read) and read[-1] in self._vocabulary.eos_ids
+        tokens = self._vocabulary.tokens
+        return self._shown(self._settled(b"".join([tokens[token] for token in read])))
+
+    def finish(self) -> str:
+        """The text ends here; the rest."""
+        rewriting = self._vocabulary.rewriting
+        rest = rewriting.flush(self._state) if rewriting is not None and self._state is not None else b""
+        text, self._unsure = self._unsure + self._decoder.decode(rest, True), ""
+        self._state, self._over = None, True
+        return text
+
+    def _settled(self, raw: bytes) -> bytes:
+        rewriting = self._vocabulary.rewriting
+        if rewriting is None or self._state is None:
+            stripped = raw[1:] if self._strips and raw[:1] == b" " else raw
+            self._strips = self._strips and not raw
+            return stripped
+        parts: list[bytes] = []
+        for byte in raw:
+            self._state, part = rewriting.step(self._state, byte)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _shown(self, settled: bytes) -> str:
+        text = self._unsure + self._decoder.decode(settled)
+        shown = text.rstrip("\ufffd")
+        self._unsure = text[len(shown) :]
+        return shown
 
 
 def read_vocabulary(

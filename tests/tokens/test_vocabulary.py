@@ -12,7 +12,7 @@ from transformers import BertTokenizer, T5Tokenizer
 
 from nco_guard.errors import TokenizerError
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
-from nco_guard.tokens import Vocabulary, read_vocabulary
+from nco_guard.tokens import TextPieces, Vocabulary, read_vocabulary
 
 FAMILIES = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 
@@ -239,20 +239,53 @@ def test_the_cleanup_of_decode_is_part_of_the_digest() -> None:
     assert plain.rewriting is None
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_settled_text_is_never_taken_back(family: str) -> None:
-    """What is settled after some tokens is the beginning of the text after more of them."""
-    vocabulary = read_vocabulary(cleaning(tiny_tokenizer(family)))
+def settled(vocabulary: Vocabulary, ids: list[int]) -> str:
+    """The definition: what `text_of` says of the bytes that are certain, but for what may be half a character."""
+    if vocabulary.rewriting is None:
+        return vocabulary.text_of(ids).rstrip("\ufffd")
+    state, parts = vocabulary.rewriting.begin(fresh=True), []
+    for byte in vocabulary.raw_bytes(ids):
+        state, part = vocabulary.rewriting.step(state, byte)
+        parts.append(part)
+    return b"".join(parts).decode("utf-8", "replace").rstrip("\ufffd")
+
+
+@pytest.mark.parametrize("cleans", [False, True])
+@pytest.mark.parametrize("family", [*FAMILIES, "toy"])
+def test_pieces_of_text_are_what_is_certain_and_never_taken_back(family: str, cleans: bool) -> None:
+    if family == "toy":
+        vocabulary = toy_vocabulary([" a", "é", b"\xe2\x82", b"\xac!"] * 30, strips_first_space=cleans)
+    else:
+        tokenizer = tiny_tokenizer(family)
+        vocabulary = read_vocabulary(cleaning(tokenizer) if cleans else tokenizer)
     source = random.Random(3)
-    ids = [token for token in range(vocabulary.width) if token not in vocabulary.eos_ids]
     for _ in range(300):
-        sample, settled = source.choices(ids, k=12), ""
-        if "\ufffd" in vocabulary.text_of(sample):
-            continue
-        for length in range(len(sample) + 1):
-            assert vocabulary.settled_text_of(sample[:length]).startswith(settled)
-            settled = vocabulary.settled_text_of(sample[:length])
-        assert vocabulary.text_of(sample).startswith(settled)
+        sample = source.choices(range(vocabulary.width), k=12)
+        pieces, shown, position = TextPieces(vocabulary), "", 0
+        while position < len(sample):
+            size = source.choice([0, 1, 1, 1, 2, 5])
+            shown += pieces.feed(sample[position : position + size])
+            position += size
+            assert shown == settled(vocabulary, vocabulary.until_end(sample[:position]))
+        assert shown + pieces.finish() == vocabulary.text_of(sample)
+        assert (pieces.feed(sample), pieces.finish()) == ("", "")
+
+
+def test_the_work_of_a_piece_does_not_grow_with_the_text_before_it() -> None:
+    vocabulary = read_vocabulary(tiny_tokenizer())
+    pieces = TextPieces(vocabulary)
+    read = 0
+
+    class Counted(tuple[bytes, ...]):
+        def __getitem__(self, index: Any) -> Any:
+            nonlocal read
+            read += 1
+            return super().__getitem__(index)
+
+    object.__setattr__(vocabulary, "tokens", Counted(vocabulary.tokens))
+    token = next(i for i, data in enumerate(vocabulary.tokens) if data == b"a")
+    assert "".join(pieces.feed([token]) for _ in range(500)) == "a" * 500
+    assert read == 500
 
 
 def test_widths_and_ends_that_do_not_fit_are_refused() -> None:

@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import StoppingCriteria, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
-from nco_guard.batch import RowTracker
-from nco_guard.errors import UnsupportedError
-from nco_guard.masking import ENDED
-from nco_guard.session import BoundGuard
-from nco_guard.tokens import Vocabulary
+from nco_guard.errors import ForbiddenTokenError, StateLimitError, UnsupportedError
+from nco_guard.session import BoundGuard, Session
+from nco_guard.tokens import TextPieces, Vocabulary
 
 __all__ = ["HoldingStreamer", "ReaderLeft", "TextStream", "check_streamer", "in_pieces"]
 
@@ -73,66 +70,78 @@ class TextStream(BaseStreamer):  # type: ignore[misc]
         vocabulary: that of the bound guard.
         on_text: called with each new piece; the pieces joined are the text.
 
-    For one sequence at a time.
+    For one sequence at a time. Cost: linear in the text, whatever its length.
     """
 
     def __init__(self, vocabulary: Vocabulary, on_text: Callable[[str], None]) -> None:
         self._vocabulary = vocabulary
         self._on_text = on_text
-        self._ids: list[int] | None = None
-        self._shown = 0
+        self._pieces: TextPieces | None = None
 
     def put(self, value: torch.Tensor) -> None:
         """Token ids from `generate`; the first call brings the prompt."""
-        if self._ids is None:
-            self._ids = []
+        if self._pieces is None:
+            self._pieces = TextPieces(self._vocabulary)
             return
-        self._ids.extend(value.ravel().tolist())
-        self._show(self._vocabulary.settled_text_of(self._ids))
+        self._show(self._pieces.feed(value.ravel().tolist()))
 
     def end(self) -> None:
         """The sequence is over; the next `put` brings another prompt."""
-        if self._ids is not None:
-            self._show(self._vocabulary.text_of(self._ids))
-        self._ids, self._shown = None, 0
+        if self._pieces is not None:
+            self._show(self._pieces.finish())
+        self._pieces = None
 
-    def _show(self, text: str) -> None:
-        if len(text) > self._shown:
-            piece, self._shown = text[self._shown :], len(text)
+    def _show(self, piece: str) -> None:
+        if piece:
             self._on_text(piece)
 
 
 class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
-    """Passes ids on to another streamer, but only up to the last token after which the text may end."""
+    """Passes ids on to another streamer, but only up to the last token after which the text may end.
+
+    Cost: one step of the tables a token, however long the text is.
+    """
 
     def __init__(self, inner: BaseStreamer, bound: BoundGuard, *, reads_prompt: bool = True) -> None:
         self._inner = inner
-        self._tracker = RowTracker(bound, reads_prompt=reads_prompt)
-        self._ids: list[int] | None = None
-        self._passed = 0
+        self._bound = bound
+        self._reads_prompt = reads_prompt
+        self._session: Session | None = None  # the text after the prompt
+        self._held: list[int] = []
         self._over = False
 
     def put(self, value: torch.Tensor) -> None:
         """Token ids from `generate`: the prompt [1, length], then new tokens."""
-        if self._ids is None:
-            self._ids = value.ravel().tolist()
-            self._passed = len(self._ids)
-            self._tracker.advance(np.array([self._ids], dtype=np.int64))
+        if self._session is None and not self._over:
+            self._begin(value.ravel().tolist())
             self._inner.put(value)
             return
         for token in value.ravel().tolist():
-            if self._over:
-                return
-            self._ids.append(token)
-            state = int(self._tracker.advance(np.array([self._ids], dtype=np.int64))[0])
-            if self._tracker.violations:
-                self._over = True  # the text will be cut back to before it
-                return
-            self._over = state == ENDED
-            if self._over or self._tracker.tables.may_end(state):
-                # In one piece: what lies between is not fit to be seen.
-                self._inner.put(torch.tensor(self._ids[self._passed :]))
-                self._passed = len(self._ids)
+            if not self._over:
+                self._take(token)
+
+    def _begin(self, prompt: list[int]) -> None:
+        try:
+            self._session = self._bound.session(prompt if self._reads_prompt else None)
+        except StateLimitError:
+            self._over = True
+
+    def _take(self, token: int) -> None:
+        assert self._session is not None
+        try:
+            self._session.advance(token)
+            may_end = self._session.may_end
+        except (ForbiddenTokenError, StateLimitError):
+            self._over = (
+                True  # the text will be cut back to before it, or nothing is known of it from here on
+            )
+            return
+        self._held.append(token)
+        self._over = self._session.ended
+        if self._over or may_end:
+            # In one piece: what lies between is not fit to be seen.
+            self._inner.put(torch.tensor(self._held))
+            self._held = []
 
     def end(self) -> None:
         """The sequence is over; what is still held is no part of the text."""
