@@ -63,10 +63,10 @@ def test_a_word_of_the_glossary_is_used_where_it_is_said_to_be(word: str, files:
 
 def test_the_rooms_are_those_that_the_layers_name() -> None:
     section = text_of("docs/design.md").partition("## The rooms")[2]
-    lines = section.split("```")[1].splitlines()
-    drawn = [line[:26].split() for line in lines if line.strip() and not line.startswith(" ")]
+    table = section.partition("|---|---|\n")[2].partition("\n\n")[0]
+    drawn = [[match[1] for match in CODE.finditer(row.split(" | ")[0])] for row in table.splitlines()]
     (layers,) = (each["layers"] for each in contracts() if each["type"] == "layers")
-    assert drawn == [layer.replace("nco_guard.", "").split() for layer in layers]
+    assert drawn == [layer.replace("nco_guard.", "").split(" | ") for layer in layers]
 
 
 def test_what_must_not_be_imported_is_told_under_the_rooms() -> None:
