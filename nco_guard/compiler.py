@@ -46,7 +46,7 @@ from nco_guard.automata.search import Searcher
 from nco_guard.copies import Shared
 from nco_guard.errors import ArgumentError, PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
-from nco_guard.policy.models import canonical_json
+from nco_guard.policy.rules import canonical_json
 from nco_guard.store import Store, digest, made_by
 
 __all__ = [

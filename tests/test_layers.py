@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 from importlinter.application.use_cases import SUCCESS
 from importlinter.cli import lint_imports
@@ -17,12 +18,29 @@ PACKAGES = (
     ROOT / "integrations" / "langchain" / "langchain_nco_guard",
     ROOT / "integrations" / "llama-index" / "llama_index" / "llms" / "nco_guard",
 )
+DIAGNOSTICS = tuple(
+    f"nco_guard.{name}"
+    for name in ("analysis", "audit.report", "bench", "cli", "demo", "evaluation", "testing")
+)
 HEAVY = ("torch", "transformers", "tokenizers", "langchain_core", "llama_index")
 
 
 def test_layers_are_kept() -> None:
     found = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
     assert found == int(not SUCCESS), "run lint-imports to see which import breaks which contract"
+
+
+@pytest.mark.parametrize("name", ["nco_guard", "langchain_nco_guard", "llama_index.llms.nco_guard"])
+def test_no_module_imports_itself_through_others(name: str) -> None:
+    """Late imports and those for types count: where two modules need one another, something stands in a wrong place."""
+    graph = grimp.build_graph(name, cache_dir=None)
+    importing: dict[str, set[str]] = {each: set() for each in graph.modules}
+    for each in graph.modules:
+        importing[each] = {other for other in graph.find_modules_directly_imported_by(each) if other != each}
+    # What imports nothing that is left is in no cycle.
+    while free := {each for each, others in importing.items() if not others}:
+        importing = {each: others - free for each, others in importing.items() if each not in free}
+    assert not importing
 
 
 def _imported(path: Path) -> set[str]:
@@ -63,6 +81,16 @@ def test_neither_torch_nor_transformers_is_imported(code: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, cwd=ROOT, check=False
     )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_diagnostics_wait_until_somebody_asks() -> None:
+    code = (
+        "import sys, nco_guard; guard = nco_guard.Guard.from_presets('pii'); guard.redact('to jo@example.com'); "
+        f"print([name for name in sys.modules if name.startswith({DIAGNOSTICS!r})])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
 

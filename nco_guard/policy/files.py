@@ -1,4 +1,4 @@
-"""Policy files: YAML and JSON to `Policy`, and back.
+"""Policy files: YAML and JSON to plain data, and back.
 
 YAML is read by YAML 1.2's rules for plain words: only `true` and `false` are booleans, and dates, times
 and numbers with underscores are text. So `languages: [no]` and `strings: [on, 12:30]` mean what they say.
@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Hashable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 from yaml.constructor import ConstructorError
@@ -20,11 +20,10 @@ from yaml.error import MarkedYAMLError, YAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from nco_guard.arguments import file_path
-from nco_guard.errors import PolicyError, parted
-from nco_guard.policy._errors import indexed, located, unknown_field
-from nco_guard.policy.models import Policy, RegexRule, Rule, StringRule, expand_entry
+from nco_guard.errors import PolicyError
+from nco_guard.policy._errors import FIELDS, located
 
-__all__ = ["dump_yaml", "parse_json", "parse_yaml", "read_policy"]
+__all__ = ["Written", "dump_yaml", "read_file", "read_json", "read_yaml"]
 
 _TAG = "tag:yaml.org,2002:"
 # YAML 1.2's core schema, without octal and hexadecimal numbers.
@@ -38,6 +37,14 @@ _PLAIN = (
 )
 # Where each rule, and each of its fields, stands in a YAML text: (index, field or None) -> line.
 _Lines = dict[tuple[int, str | None], int]
+
+
+class Written(NamedTuple):
+    """What a policy file says, as plain data. `lines`: where each rule, and each of its fields, stands if known."""
+
+    data: Any
+    source: str
+    lines: _Lines
 
 
 class _Loader(yaml.SafeLoader):
@@ -83,7 +90,7 @@ for _name, _pattern, _first in _PLAIN:
 
 
 def dump_yaml(data: dict[str, Any]) -> str:
-    """Plain data as YAML that `parse_yaml` reads back to the same data."""
+    """Plain data as YAML that `read_yaml` reads back to the same data."""
     # No folding: a line break inside a forbidden string would be hard to see.
     text = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=math.inf
@@ -118,16 +125,8 @@ def _lines(root: Node | None) -> _Lines:
     return lines
 
 
-def parse_yaml(text: str, source: str = "YAML") -> Policy:
-    """The policy in a YAML text; `source` names it in errors.
-
-    Raises `PolicyError` (or `PatternError`, `PresetError`) with the line where it is known.
-    """
-    with parted():
-        return _policy(*_read_yaml(text, source))
-
-
-def _read_yaml(text: str, source: str) -> tuple[Any, str, _Lines]:
+def read_yaml(text: str, source: str = "YAML") -> Written:
+    """What a YAML text says; `source` names it in errors. Raises `PolicyError` with the line where it is known."""
     loader = None
     try:
         loader = _Loader(text)
@@ -149,7 +148,7 @@ def _read_yaml(text: str, source: str) -> tuple[Any, str, _Lines]:
     finally:
         if loader is not None:
             loader.dispose()
-    return data, source, _lines(root)
+    return Written(data, source, _lines(root))
 
 
 def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,7 +157,7 @@ def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = next(name for name in data if names.count(name) > 1)
         # Any other key may be what the policy forbids, indented wrongly.
-        known = any(twice in kind.model_fields for kind in (Policy, StringRule, RegexRule))
+        known = twice in FIELDS
         raise PolicyError("this key is there twice in one object; keep one", field=twice if known else None)
     return data
 
@@ -167,18 +166,10 @@ def _no_constant(name: str) -> NoReturn:
     raise PolicyError(f'{name} is not JSON; an infinite penalty is written "inf"')
 
 
-def parse_json(text: str, source: str = "JSON") -> Policy:
-    """The policy in a JSON text, in the shape that YAML has; `source` names it in errors.
-
-    Raises `PolicyError` (or `PatternError`, `PresetError`).
-    """
-    with parted():
-        return _policy(_read_json(text, source), source, {})
-
-
-def _read_json(text: str, source: str) -> Any:
+def read_json(text: str, source: str = "JSON") -> Written:
+    """What a JSON text says, in the shape that YAML has; `source` names it in errors. Raises `PolicyError`."""
     try:
-        return json.loads(text, object_pairs_hook=_no_twice, parse_constant=_no_constant)
+        data = json.loads(text, object_pairs_hook=_no_twice, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise PolicyError(
             f"not valid JSON: {error.msg.partition(':')[0]} ({source}, line {error.lineno}, column {error.colno})"
@@ -188,45 +179,16 @@ def _read_json(text: str, source: str) -> Any:
     except (RecursionError, ValueError) as error:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
         raise PolicyError(f"not a policy: {what} ({source})") from None
+    return Written(data, source, {})
 
 
-def _policy(data: Any, source: str, lines: _Lines) -> Policy:
-    if not isinstance(data, dict):
-        raise PolicyError(f"a policy is a mapping with 'name' and 'rules' ({source})")
-    for place, key in enumerate(data, 1):
-        if key not in Policy.model_fields:
-            raise located(unknown_field(key, place, Policy.model_fields), source)
-    rules: list[Rule] = []
-    origin: dict[str, int] = {}
-    entries = data.get("rules")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        try:
-            made = expand_entry(entry)
-            for rule in made:
-                if rule.id in origin:
-                    raise PolicyError(
-                        "another rule has the same id; ids must be unique", rule_id=rule.id, field="id"
-                    )
-                origin[rule.id] = index
-        except PolicyError as error:
-            field = re.split(r"[.\[]", error.field or "")[0]
-            line = lines.get((index, field), lines.get((index, None)))
-            where = f"{source}, line {line}" if line is not None else source
-            raise located(indexed(error, index), where) from None
-        rules.extend(made)
-    try:
-        return Policy(**{**data, **({"rules": rules} if isinstance(entries, list) else {})})
-    except PolicyError as error:
-        raise located(error, source) from None
-
-
-def read_policy(path: str | os.PathLike[str]) -> Policy:
-    """The policy in a UTF-8 file, read as its suffix says: `.yaml`, `.yml` or `.json`.
+def read_file(path: str | os.PathLike[str]) -> Written:
+    """What a UTF-8 file says, read as its suffix says: `.yaml`, `.yml` or `.json`.
 
     Raises `PolicyError` for another suffix and for a file that cannot be read, besides what parsing raises.
     """
     file = file_path("path", path)
-    parsers = {".yaml": parse_yaml, ".yml": parse_yaml, ".json": parse_json}
+    parsers = {".yaml": read_yaml, ".yml": read_yaml, ".json": read_json}
     parse = parsers.get(file.suffix.lower())
     if parse is None:
         raise PolicyError(f"{file.name}: unknown kind of file; known suffixes: {', '.join(parsers)}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from nco_guard.values.parts import Branch, Leaf, Part
+from nco_guard.values.scalars import prints
+
 __all__ = ["array_shape"]
 
 
@@ -20,9 +23,6 @@ def array_shape(value: Any) -> Any:
 
 
 def _numpy(value: Any) -> Any:
-    from nco_guard.values.scalars import prints
-    from nco_guard.values.shapes import Branch, Leaf, Part
-
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.void) and value.dtype.names is None:
         return None
@@ -89,8 +89,6 @@ def _unused(values: Any) -> list[Any]:
 
 
 def _pandas(value: Any) -> Any:
-    from nco_guard.values.shapes import Branch, Leaf, Part
-
     pandas = sys.modules["pandas"]
     if isinstance(value, pandas.DataFrame):
         columns = [value.iloc[:, index].tolist() for index in range(value.shape[1])]

@@ -9,10 +9,10 @@ from nco_guard.errors import RedactionError, ViolationError
 from nco_guard.values.finding import Finder
 from nco_guard.values.identifiers import new_identifier
 from nco_guard.values.jsontext import dumped
+from nco_guard.values.parts import Branch, Leaf, Opaque
 from nco_guard.values.printing import FORMS, segments, wholes
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Role
-from nco_guard.values.shapes import Branch, Leaf, Opaque
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
 from nco_guard.values.trees import Group, Node, Tree, piecemeal
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from nco_guard.values.parts import OWN, Bare, Branch, Leaf
 from nco_guard.values.roles import Role
-from nco_guard.values.shapes import OWN, Bare, Branch, Leaf
 from nco_guard.values.trees import Node, Tree, shown_below
 
 __all__ = ["FORMS", "printed_forms", "segments", "wholes"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from nco_guard.values.parts import Branch, Leaf
 from nco_guard.values.printing import printed_forms
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Role
-from nco_guard.values.shapes import Branch, Leaf
 from nco_guard.values.trees import Group, Node, Tree, piecemeal
 
 __all__ = ["SEPARATORS", "texts_of", "texts_of_tree"]

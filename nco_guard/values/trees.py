@@ -11,8 +11,9 @@ from typing import Any
 
 from nco_guard.values.blocks import JOINED, is_block, is_piecemeal, kind_of_block
 from nco_guard.values.jsontext import json_parts
+from nco_guard.values.parts import OWN, Branch, Leaf, Opaque, Part, Shape
 from nco_guard.values.roles import Role
-from nco_guard.values.shapes import OWN, Branch, Leaf, Opaque, Part, Shape, shape_of
+from nco_guard.values.shapes import shape_of
 
 __all__ = ["Group", "Node", "Tree", "piecemeal", "shown_below", "text_in"]
 

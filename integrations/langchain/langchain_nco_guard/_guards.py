@@ -10,8 +10,7 @@ from typing import Any
 
 from nco_guard import Guard, Policy
 from nco_guard.errors import PolicyError
-from nco_guard.policy import AutomatonRule, presets
-from nco_guard.policy.models import Rule
+from nco_guard.policy import AutomatonRule, Rule, presets
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardSource", "as_guard", "bind_to_model", "joined", "seeing_through_json", "with_policy"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough, RunnableSequence
@@ -11,19 +12,27 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
 from langchain_nco_guard._models import mapped
-from langchain_nco_guard.runnables import to_runnable
 from nco_guard.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from langchain_nco_guard.verified import VerifiedChatModel
 
 __all__ = ["parsed_output", "verified_structured_output"]
 
 
 def verified_structured_output(
-    model: VerifiedChatModel, schema: Any, *, include_raw: bool, **kwargs: Any
+    model: Any,
+    schema: Any,
+    *,
+    include_raw: bool,
+    options: dict[str, Any],
+    around: Callable[..., Any],
+    own: Callable[..., Runnable[Any, Any]],
 ) -> Runnable[Any, Any]:
-    """`model.with_structured_output`. Errors: `UnsupportedError` where model and parser cannot be taken apart."""
+    """What a verified model answers with in `with_structured_output`; its objects are not verified yet.
+
+    model: the inner one. around: puts the verified model around a runnable that was made from that. own: the verified
+    model's own way to answer with objects, for inner runnables that are no models.
+
+    Errors: `UnsupportedError` where model and parser cannot be taken apart.
+    """
     parsers: list[Runnable[Any, Any]] = []
     opaque: list[Any] = []
 
@@ -31,7 +40,7 @@ def verified_structured_output(
         if not isinstance(inner, BaseChatModel):
             opaque.append(inner)
             return inner
-        made = inner.with_structured_output(schema, **kwargs)
+        made = inner.with_structured_output(schema, **options)
         if not isinstance(made, RunnableSequence) or len(made.steps) != 2:
             raise UnsupportedError(
                 f"{type(inner).__name__}.with_structured_output is no model and a parser; verify what it gives with "
@@ -40,22 +49,20 @@ def verified_structured_output(
         parsers.append(made.last)
         return made.first
 
-    asking = mapped(model.inner, ask)
-    action = "redact" if model.on_violation == "redact" else "raise"
-    step = to_runnable(model.guard, action=action, replacement=model.replacement)
+    asking = mapped(model, ask)
     if opaque:
-        if kwargs.pop("method", None) not in (None, "function_calling"):
+        if options.pop("method", None) not in (None, "function_calling"):
             raise UnsupportedError(
                 f"method: of a {type(opaque[0]).__name__} only 'function_calling' is verified here"
             )
-        return BaseChatModel.with_structured_output(model, schema, include_raw=include_raw, **kwargs) | step
+        return own(schema, include_raw=include_raw, **options)
     if len({type(parser) for parser in parsers}) > 1:
         raise UnsupportedError(
             "with_structured_output: the models behind with_fallbacks answer in different ways; call it on a verified "
             "model for each of them, and with_fallbacks on what that gives"
         )
-    verified: Runnable[Any, Any] = model._around(asking, parsed=not _calls_tools(asking))
-    return parsed_output(verified, parsers[0], include_raw=include_raw) | step
+    verified: Runnable[Any, Any] = around(asking, parsed=not _calls_tools(asking))
+    return parsed_output(verified, parsers[0], include_raw=include_raw)
 
 
 def parsed_output(

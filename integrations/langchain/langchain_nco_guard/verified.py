@@ -22,6 +22,7 @@ from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._hidden import HiddenCalls
 from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
+from langchain_nco_guard.runnables import to_runnable
 from nco_guard import Guard
 from nco_guard.errors import UnsupportedError, ViolationError
 
@@ -146,7 +147,16 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         self, schema: dict[str, Any] | type, *, include_raw: bool = False, **kwargs: Any
     ) -> Runnable[LanguageModelInput, Any]:
         """The inner model's own way to answer with objects (its `method` included), and the objects verified, too."""
-        return verified_structured_output(self, schema, include_raw=include_raw, **kwargs)
+        answer = verified_structured_output(
+            self.inner,
+            schema,
+            include_raw=include_raw,
+            options=kwargs,
+            around=self._around,
+            own=super().with_structured_output,
+        )
+        action = "redact" if self.on_violation == "redact" else "raise"
+        return answer | to_runnable(self.guard, action=action, replacement=self.replacement)
 
     def _around(self, bound: Any, *, parsed: bool = False) -> Any:
         """This model around a runnable that was made from the inner one."""

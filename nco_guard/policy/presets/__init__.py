@@ -23,9 +23,9 @@ from typing import Any
 
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy._errors import FIELDS, named, near, suggestion
-from nco_guard.policy.models import Rule, StringRule
 from nco_guard.policy.presets import ldnoobw, pii, pii_paper, secrets
 from nco_guard.policy.presets.table import Examples, Pattern
+from nco_guard.policy.rules import Rule, StringRule
 
 __all__ = [
     "Examples",

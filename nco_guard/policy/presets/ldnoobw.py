@@ -14,7 +14,7 @@ from typing import Any
 
 from nco_guard.errors import PresetError
 from nco_guard.policy._errors import named
-from nco_guard.policy.models import StringRule
+from nco_guard.policy.rules import StringRule
 
 __all__ = ["DEFAULT_LANGUAGES", "DESCRIPTION", "LANGUAGES", "rules", "words"]
 

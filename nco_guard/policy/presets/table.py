@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nco_guard.policy.models import RegexRule
+from nco_guard.policy.rules import RegexRule
 
 __all__ = ["Examples", "Pattern"]
 
