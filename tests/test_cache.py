@@ -146,7 +146,7 @@ def test_nothing_is_worked_out_twice(store: Store, monkeypatch: pytest.MonkeyPat
     bound.save()
     monkeypatch.setattr(compiler, "begins_with", None)
     monkeypatch.setattr(compiler, "AlternatingMachine", None)
-    monkeypatch.setattr(compiler.syntax, "parse", None)
+    monkeypatch.setattr(compiler, "parse", None)
     monkeypatch.setattr(ClassAutomaton, "_find", None)
     assert masks(bound_with(store)) == EXPECTED
 
