@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.analysis import Explanation, TokenExplanation
-from nco_guard.analysis.explain import Explainer
 from nco_guard.arguments import whole
 from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.copies import Shared
@@ -44,6 +42,8 @@ from nco_guard.tokens import Vocabulary, shared_tree
 if TYPE_CHECKING:
     import torch
 
+    from nco_guard.analysis import Explanation, TokenExplanation
+    from nco_guard.analysis.explain import Explainer
     from nco_guard.masking.device import DeviceTables
 
 __all__ = ["BoundGuard", "Session"]
@@ -301,6 +301,8 @@ class BoundGuard(Shared):
     @contextmanager
     def _explaining(self) -> Iterator[Explainer]:
         """What explains the masks; made at the first call, with automata of its own, and kept until these are full."""
+        from nco_guard.analysis.explain import Explainer  # who asks for no explanation does not wait for it
+
         with self._explainer_lock:
             if self._explainer is None:
                 self._explainer = Explainer(self._compiled, self.vocabulary, self._tree)
@@ -463,6 +465,8 @@ class Session:
         if token_id is not None:
             token_id = self._checked_token(token_id)
             if state == ENDED:
+                from nco_guard.analysis import TokenExplanation
+
                 return TokenExplanation(token_id, False, ())
             token = np.array([token_id], np.int64)
             masked = np.isin(token, forbidden)

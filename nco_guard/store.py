@@ -52,8 +52,6 @@ _DTYPES = frozenset({"|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _DEFAULT_LIMIT = 1 << 30
 _NO_LINKS_OR_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died
-# The rooms whose code decides what entries hold.
-_ROOMS = ("automata", "tokens", "masking", "compiler.py", "store.py")
 
 
 def digest(*parts: str | bytes | int | None) -> str:
@@ -68,8 +66,11 @@ def digest(*parts: str | bytes | int | None) -> str:
 
 @cache
 def made_by() -> str:
-    """A digest of the code and the versions that decide what is worked out; part of every key. Cost: 5 ms, once."""
-    sources = [file for name in _ROOMS for file in _sources(resources.files(__package__).joinpath(name))]
+    """A digest of this package's code and of the versions that decide what is worked out; part of every key.
+
+    All of the code, so that nobody has to know which of it matters. Cost: some 20 ms, once.
+    """
+    sources = _sources(resources.files(__package__))
     # Without sources nobody can tell which code this is: then nothing that others have kept is used.
     code = [part for name, text in sources for part in (name, text)] or [os.urandom(16)]
     return digest(sys.version, sys.byteorder, unicodedata.unidata_version, *code)

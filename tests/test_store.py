@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import nco_guard
 from nco_guard import store as store_module
 from nco_guard.store import Store, digest, made_by
 
@@ -195,6 +197,36 @@ def test_keys_name_the_code_and_are_equal_in_every_process() -> None:
     code = "from nco_guard.store import made_by; print(made_by())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == made_by()
+
+
+def test_keys_change_with_any_file_of_the_package(tmp_path: Path) -> None:
+    """One of each room is changed; whether it matters for what is kept is nobody's to say."""
+    package = tmp_path / "nco_guard"
+    shutil.copytree(
+        Path(nco_guard.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "data")
+    )
+    rooms = [package, *(path for path in package.rglob("*") if (path / "__init__.py").is_file())]
+    files = [str(next(path for path in sorted(room.glob("*.py")))) for room in rooms]
+    assert len(files) > 10
+    code = f"""
+import pathlib
+from nco_guard.store import made_by
+keys = [made_by.__wrapped__()]
+for name in {files!r}:
+    with pathlib.Path(name).open("a") as file:
+        file.write("# changed")
+    keys.append(made_by.__wrapped__())
+print(len(set(keys)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert int(done.stdout) == len(files) + 1
 
 
 @pytest.mark.parametrize(
