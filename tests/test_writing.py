@@ -135,3 +135,30 @@ def test_nobody_is_named_where_faults_are_reported() -> None:
     assert "private report" in text
     assert "docs/guarantees.md" in text
     assert "@" not in text
+
+
+def stale(name: str) -> bool:
+    """Whether a dotted name begins at a room of the library and leads nowhere in it."""
+    place = ROOT / "nco_guard"
+    parts = name.split(".")
+    while parts and ((place / parts[0]).is_dir() or (place / f"{parts[0]}.py").is_file()):
+        part = parts.pop(0)
+        if (place / f"{part}.py").is_file():
+            place = place / f"{part}.py"
+            break
+        place = place / part
+    if place == ROOT / "nco_guard" or not parts:
+        return False
+    sources = [place] if place.is_file() else sorted(place.glob("*.py"))
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    return any(not re.search(rf"\b_?{part}\b", text) for part in parts)
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/glossary.md", "CONTRIBUTING.md"])
+def test_every_dotted_name_leads_somewhere(page: str) -> None:
+    words = (match[1] for match in CODE.finditer(FENCE.sub("", text_of(page))))
+    dotted = [word for word in words if re.fullmatch(r"[a-z_]\w*(\.\w+)+", word) and not PATH.fullmatch(word)]
+    assert not [word for word in dotted if stale(word)]
+    assert stale("masking.nowhere_at_all")
+    assert stale("masking.joint.nowhere_at_all")
+    assert not stale("masking.joint.JointTables")
