@@ -106,6 +106,11 @@ def test_what_contributing_names_is_in_the_files_that_it_names() -> None:
     for name in names:
         if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name) and not PATH.fullmatch(name):
             assert re.search(rf"\b{name.rpartition('.')[2]}\b", held), f"{name} is in none of the files"
+    placed = re.findall(r"`(\w+(?:\.\w+)*)`,?\s+(?:in\s+|of\s+|\()`([\w/.-]+\.py)`", text)
+    assert len(placed) >= 5
+    for name, path in placed:
+        made = rf"^\s*(?:class |def |){name.rpartition('.')[2]}\b\s*[(:=]"
+        assert re.search(made, text_of(path), re.M), f"{name} is not made in {path}"
 
 
 def test_the_five_walks_lead_through_real_files() -> None:
