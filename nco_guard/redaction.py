@@ -174,6 +174,7 @@ class StreamVerifier:
             with rule.lock:
                 stream = span_stream(rule.stepper, context if rule.rule.context == "prompt" else "")
             self._streams.append((rule, stream))
+        self._hard = [(rule.id, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
         self._watch = SafeEnds(compiled, context=context)
         self._findings: list[Finding] = []
         self._violated: set[str] = set()
@@ -222,16 +223,14 @@ class StreamVerifier:
             self._refuse(hard)
         safe = self._length
         if not final:
-            safe = min((s.safe for rule, s in self._streams if rule.rule.mode == "hard"), default=safe)
+            safe = min((stream.safe for _, stream in self._hard), default=safe)
         shown = self._watch.feed(self._replacer.feed(text, hard, safe=safe, final=final), final=final)
         self._closed = final
         return shown
 
     def _refuse(self, found: Sequence[Finding]) -> None:
         self._violated.update(finding.rule_id for finding in found)
-        broken = self._violated | {
-            rule.id for rule, stream in self._streams if rule.rule.mode == "hard" and stream.matched
-        }
+        broken = self._violated | {rule_id for rule_id, stream in self._hard if stream.matched}
         if broken:
             raise ViolationError(_in_order(self._compiled, broken), self._where)
 
@@ -318,12 +317,15 @@ class Replacer:
         return max(self._base, self._hidden)
 
 
-# By machine, state and class: the state after it, whether the text may end there, whether a match completes. Shared by
-# all streams, under the lock of the rule.
-_steps: WeakKeyDictionary[CharMachine, dict[tuple[int, int], tuple[int, bool, bool]]] = WeakKeyDictionary()
+# By state and class: the state after it, whether the text may end there, whether a match completes.
+_Known = dict[tuple[int, int], tuple[int, bool, bool]]
+# By machine; shared by all streams, under the lock of the rule.
+_steps: WeakKeyDictionary[CharMachine, _Known] = WeakKeyDictionary()
 
 
 _Stepper = AlternatingMachine | FoldedMachine | FsmMachine
+# Of a rule its machine, which may be another one than the rule has by now, the state there, and what is known of it.
+_Place = tuple[_Stepper, int, _Known]
 
 
 class SafeEnds:
@@ -337,8 +339,7 @@ class SafeEnds:
     def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:
         compiled = compiled_of(policy)
         self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
-        # Of each rule its machine, which may be another one than the rule has by now, and the state there.
-        self._at: list[tuple[_Stepper, int]] = []
+        self._at: list[_Place] = []
         arguments.text("context", context)
         for rule in self._rules:
             with rule.lock:
@@ -348,21 +349,19 @@ class SafeEnds:
     def feed(self, text: str, *, final: bool = False) -> str:
         """Read on; what may be shown now. `final`: the text ends here and must be allowed to."""
         arguments.text("text", text)
-        fit = [True] * len(text)
+        unfit: set[int] = set()
         for index, rule in enumerate(self._rules):
             with rule.lock:
-                self._at[index] = self._step(rule, *self._at[index], text, fit, final)
-        text = self.held + text
-        fit = [False] * len(self.held) + fit
-        last = len(text) if final else next((i + 1 for i in reversed(range(len(fit))) if fit[i]), 0)
-        self.held = text[last:]
-        return text[:last]
+                self._at[index] = self._step(rule, self._at[index], text, unfit, final)
+        last = len(text)
+        while not final and last and last - 1 in unfit:
+            last -= 1
+        shown, self.held = (self.held + text[:last], text[last:]) if last or final else ("", self.held + text)
+        return shown
 
-    def _step(
-        self, rule: CompiledRule, machine: _Stepper, state: int, text: str, fit: list[bool], final: bool
-    ) -> tuple[_Stepper, int]:
-        known = _steps.setdefault(machine, {})
-        for place, cls in enumerate(machine.classes.of_text(text)):
+    def _step(self, rule: CompiledRule, place: _Place, text: str, unfit: set[int], final: bool) -> _Place:
+        machine, state, known = place
+        for index, cls in enumerate(machine.classes.of_text(text)):
             found = known.get((state, cls))
             if found is None:
                 if machine.crowded:
@@ -375,22 +374,21 @@ class SafeEnds:
             if completes:
                 raise RedactionError((rule.id,))
             if not may_end:
-                fit[place] = False
+                unfit.add(index)
         if final and not machine.may_end(state):
             raise RedactionError((rule.id,))
-        return machine, state
+        return machine, state, known
 
 
-def _begun(machine: _Stepper, context: str) -> tuple[_Stepper, int]:
+def _begun(machine: _Stepper, context: str) -> _Place:
     """The state of an empty text after a prompt: what ends in the prompt does not count, whatever follows."""
     state = machine.start
-    if not context:
-        return machine, state
     for cls in machine.classes.of_text(context):
         machine, state = _with_room(machine, state)
         state = machine.step(state, cls)
         state = ~state if state < 0 else state
-    return machine, machine.past_prompt(state)
+    state = machine.past_prompt(state) if context else state
+    return machine, state, _steps.setdefault(machine, {})
 
 
 def _with_room(machine: _Stepper, state: int) -> tuple[_Stepper, int]:

@@ -106,6 +106,7 @@ class _Search:
         self._live: dict[tuple[int, bool], int] = {}
         self._complete: list[int] = []
         self._begun, self._quiet = self._tables()
+        self._stepped = True  # whether the machine may have found something since it was last looked at
 
     def _tables(self) -> tuple[_Begun, _Quiet]:
         found = _found.get(self._machine)
@@ -115,7 +116,8 @@ class _Search:
 
     def _renew(self) -> None:
         """Go on with a machine that has found nothing yet but the states that are held."""
-        if not self._machine.crowded:
+        stepped, self._stepped = self._stepped, False
+        if not stepped or not self._machine.crowded:
             return
         live = list(self._live.items())
         self._machine, states = self._machine.carried([*self._states, *(key[0] for key, _ in live)])
@@ -129,6 +131,8 @@ class _Search:
     @property
     def safe(self) -> int:
         """Positions before this one are in no match that is yet to be found."""
+        if not self._live and not self._complete:
+            return self._cursor
         return min((*self._live.values(), *self._complete, self._cursor))
 
     @property
@@ -137,6 +141,9 @@ class _Search:
         return self.beyond < 0 and (bool(self._complete) or any(matched for _, matched in self._live))
 
     def feed(self, classes: Sequence[int]) -> list[Span]:
+        if len(classes) <= _STRETCH:
+            self._renew()
+            return self._feed(classes)
         spans: list[Span] = []
         for low in range(0, len(classes), _STRETCH):
             self._renew()
@@ -147,12 +154,16 @@ class _Search:
         machine = self._machine
         if self._cursor == self._base and not self._live and not self._complete:
             classes = classes[self._skip(classes) :]
+            if not classes:
+                return []
+        self._stepped = True
         for cls in classes:
             reached = machine.step(self._states[-1], cls, seed=False)
             self._states.append(~reached if reached < 0 else reached)
             self._classes.append(cls)
         spans: list[Span] = []
         while self._cursor < self._base + len(self._classes):
+            self._stepped = True
             self._renew()
             self._read(self._cursor - self._base)
             self._cursor += 1
@@ -183,6 +194,7 @@ class _Search:
 
     def _passed(self, state: int, cls: int) -> int:
         """The state after a character that no match begins with; -1 if one does."""
+        self._stepped = True
         if self._begin(state, cls) != (None, False):
             return -1
         reached = self._machine.step(state, cls, seed=False)
@@ -243,6 +255,7 @@ class _Search:
         length = self._base + len(self._classes)
         position = self.safe
         while position <= length:
+            self._stepped = True
             self._renew()
             position = self._span_at(position, spans)
         self._restart(length)

@@ -138,6 +138,7 @@ class _Level:
         for rule in rules:
             with rule.lock:
                 self._streams.append((rule, span_stream(rule.stepper)))
+        self._hard = [(rule.id, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
         self._pending = ""
         self._pending_starts: list[int] = []
         self._pending_ends: list[int] = []
@@ -155,9 +156,7 @@ class _Level:
     @property
     def safe(self) -> int:
         """Every match that is yet to be found begins here or later, in the text that was fed."""
-        first = min(
-            (s.safe for rule, s in self._streams if rule.rule.mode == "hard"), default=len(self._starts)
-        )
+        first = min((stream.safe for _, stream in self._hard), default=len(self._starts))
         if first < len(self._starts):
             return self._starts[first]
         return self._pending_starts[0] if self._pending_starts else self._end
@@ -165,7 +164,7 @@ class _Level:
     @property
     def matched(self) -> list[str]:
         """The rules of which a match is complete, though its end is not certain."""
-        return [rule.id for rule, stream in self._streams if rule.rule.mode == "hard" and stream.matched]
+        return [rule_id for rule_id, stream in self._hard if stream.matched]
 
     def feed(self, read: Read, final: bool) -> list[Finding]:
         """Read on in the level below; what is certain now."""
@@ -179,7 +178,8 @@ class _Level:
                 spans = stream.feed(text) if text else []
                 if final:
                     spans += stream.finish()
-            found += [Finding(rule.id, *self._original(span), rule.rule.mode) for span in spans]
+            if spans:
+                found += [Finding(rule.id, *self._original(span), rule.rule.mode) for span in spans]
         return found
 
     def _original(self, span: tuple[int, int]) -> tuple[int, int]:
