@@ -19,6 +19,7 @@ __all__ = [
     "choice",
     "file_path",
     "function",
+    "one_by_one",
     "text",
     "texts",
     "token_ids",
@@ -101,6 +102,15 @@ def whole_characters(name: str, value: Any) -> None:
                     f"{name}: half of a character (a lone surrogate) at position {at} of a text; replace it, as by "
                     'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
                 ) from None
+
+
+def one_by_one(name: str, values: Iterable[Any], kinds: tuple[type, ...], wanted: str, call: str) -> None:
+    """Arguments that `call` takes as `*name`; `ArgumentError` for another kind, also for a list of the right ones."""
+    for number, value in enumerate(values):
+        if not isinstance(value, kinds):
+            several = isinstance(value, list | tuple | AbstractSet)
+            mend = f"; give them one by one: {call}(*{name})" if several else ""
+            raise ArgumentError(f"{name}[{number}]: {wanted} is needed, not {_kind(value)}{mend}")
 
 
 def choice(name: str, value: Any, known: Sequence[str]) -> str:

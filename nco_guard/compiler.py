@@ -44,8 +44,9 @@ from nco_guard.automata.look_alikes import with_look_alikes
 from nco_guard.automata.parsing import parse
 from nco_guard.automata.search import Searcher
 from nco_guard.copies import Shared
-from nco_guard.errors import ArgumentError, PatternError, PolicyError, StateLimitError
+from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
+from nco_guard.policy.given import checked_policy, no_policy
 from nco_guard.policy.rules import canonical_json
 from nco_guard.store import Store, digest, made_by
 
@@ -371,8 +372,7 @@ class CompiledPolicy(Shared):
 
         Cost: comparing the rules, and building the automata for new strings, lazily. Errors: as `compile_policy`.
         """
-        if not isinstance(policy, Policy):
-            raise ArgumentError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
+        checked_policy(policy)
         known = {compiled.id: compiled for compiled in self.rules}
         rules: list[CompiledRule] = []
         for rule in policy.rules:
@@ -623,8 +623,7 @@ def compile_policy(policy: Policy, *, store: Store | None = None) -> CompiledPol
     `PolicyError` for a stop point that a match can get past, `StateLimitError` for a rule whose automaton is too
     large; each names the rule.
     """
-    if not isinstance(policy, Policy):
-        raise ArgumentError(f"policy must be a Policy, got {type(policy).__name__}; see Policy.from_file")
+    checked_policy(policy)
     rules = tuple(CompiledRule(rule, store) for rule in policy.rules)
     return CompiledPolicy(policy, rules, regrouped(_lists(rules), ()), store)
 
@@ -635,9 +634,7 @@ def compiled_of(source: Any) -> CompiledPolicy:
         return compile_policy(source)
     compiled = getattr(source, "compiled", source)
     if not isinstance(compiled, CompiledPolicy):
-        raise ArgumentError(
-            f"a Guard, a Policy or a compiled policy is needed, got {type(source).__name__}; see Policy.from_file"
-        )
+        raise no_policy("policy: a Guard, a Policy or a compiled policy is needed", source)
     return compiled
 
 

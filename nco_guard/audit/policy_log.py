@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from nco_guard.arguments import function
 from nco_guard.audit.digests import checked_key, keyed_digests
 from nco_guard.audit.events import DecodeView
 from nco_guard.audit.history import History
@@ -35,6 +36,10 @@ class PolicyLog(Staying):
         correlation_key: bytes | None = None,
         digest_key: bytes | None = None,
     ) -> None:
+        if sink is not None:
+            function(
+                "audit", sink, "a function that takes an event, as nco_guard.audit.JsonLinesSink(path) is"
+            )
         checked_key("correlation_key", correlation_key)
         key = checked_key("digest_key", digest_key) or correlation_key
         sink = keyed_digests(sink, key) if sink is not None and key is not None else sink

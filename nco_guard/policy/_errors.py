@@ -7,6 +7,7 @@ value of the policy: forbidden strings are often the very thing that must not en
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -45,6 +46,21 @@ _SYNONYMS = {
     "normalise": "normalize",
     "leet": "confusables",
     "homoglyphs": "confusables",
+}
+# The same for values that are words.
+_MEANT = {
+    "insensitive": "fold",
+    "case-insensitive": "fold",
+    "case_insensitive": "fold",
+    "ignore": "fold",
+    "ignorecase": "fold",
+    "lower": "fold",
+    "sensitive": "exact",
+    "case-sensitive": "exact",
+    "input": "prompt",
+    "stop": "end",
+    "error": "raise",
+    "homoglyphs": "letters",
 }
 # Names that mean something somewhere in a policy; a test holds them to the models.
 FIELDS = (
@@ -113,6 +129,14 @@ def unknown_field(name: object, place: int, known: Iterable[str], rule_id: str |
     return PolicyError(f"unknown field {name!r}, {hint}", rule_id=rule_id, field=str(name))
 
 
+def _choice(given: object, expected: str) -> str:
+    """For a value that is none of a few words, `expected` as pydantic lists them; it is not repeated."""
+    words = re.findall(r"'([^']*)'", expected)
+    word = given.casefold() if isinstance(given, str) else ""
+    meant = _MEANT[word] if _MEANT.get(word) in words else near(word, words)
+    return f"{expected} is needed" + (f", did you mean {meant!r}?" if meant is not None else "")
+
+
 def _rebuilt(error: PolicyError, message: str, rule_id: str | None, field: str | None) -> PolicyError:
     if isinstance(error, PatternError):
         return PatternError(
@@ -174,5 +198,8 @@ def typed_error(
         return unknown_field(name, place, known_fields, rule_id)
     if first["type"] == "missing":
         return PolicyError("this field is required; add it", rule_id=rule_id, field=field)
+    if first["type"] == "literal_error":
+        given = data.get(first["loc"][-1]) if isinstance(data, Mapping) and first["loc"] else None
+        return PolicyError(_choice(given, first["ctx"]["expected"]), rule_id=rule_id, field=field)
     message = str(first["msg"])
     return PolicyError(message[:1].lower() + message[1:], rule_id=rule_id, field=field)

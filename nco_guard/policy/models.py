@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from nco_guard.arguments import one_by_one
 from nco_guard.errors import PolicyError, parted
 from nco_guard.policy import files, presets
 from nco_guard.policy._base import Model
@@ -56,7 +57,10 @@ def expand_entry(entry: Any) -> tuple[Rule, ...]:
     if isinstance(entry, StringRule | RegexRule | AutomatonRule):
         return (entry,)
     if not isinstance(entry, Mapping):
-        raise PolicyError(f"a rule is a mapping of fields, not {type(entry).__name__}")
+        raise PolicyError(
+            f"a rule is a mapping of fields (or a StringRule, RegexRule or AutomatonRule), not {type(entry).__name__}; "
+            "a preset is written as the mapping {preset: name}"
+        )
     if "preset" in entry:
         return presets.load_entry(entry)
     return (rule_from_mapping(entry),)
@@ -156,6 +160,7 @@ class Policy(Model):
 
         Example: `Policy.from_presets("pii", "secrets", json_escapes=True)`.
         """
+        one_by_one("names", names, (str,), "the name of a preset", "from_presets")
         return cls(
             name=name if name is not None else "+".join(map(str, names)),
             description=description,
@@ -174,12 +179,20 @@ class Policy(Model):
         return schema
 
     def with_rules(self, *rules: Rule) -> Policy:
-        """The same policy with more rules at its end."""
+        """The same policy with more rules at its end; plain data for rules will do, as for `Policy`."""
+        one_by_one(
+            "rules",
+            rules,
+            (StringRule, RegexRule, AutomatonRule, Mapping),
+            'a rule, as StringRule(id="mine", strings=["text"]),',
+            "with_rules",
+        )
         return self.model_copy(update={"rules": (*self.rules, *rules)})
 
     def without(self, *rule_ids: str) -> Policy:
         """The same policy without some rules; ids that it does not have are refused."""
         present = [rule.id for rule in self.rules]
+        one_by_one("rule_ids", rule_ids, (str,), "the id of a rule", "without")
         for rule_id in rule_ids:
             if rule_id not in present:
                 raise PolicyError(f"there is no rule {rule_id!r}, {suggestion(rule_id, present)}")

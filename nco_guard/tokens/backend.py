@@ -6,6 +6,7 @@ sign of which tokenizer it is. They come as `decode` shows them to a decoder of 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -30,6 +31,21 @@ def backend_of(tokenizer: Any) -> Any:
     return backend if known else None
 
 
+def _unread(given: Any) -> str:
+    """Why something cannot be read as a tokenizer, and what to give in its place."""
+    load = "AutoTokenizer.from_pretrained(...)"
+    if hasattr(given, "generate"):
+        return f"this is a model; give its tokenizer, as {load} loads it"
+    if isinstance(given, str | os.PathLike):
+        return f"this is a name; give the tokenizer itself, as {load} loads it"
+    if given is None or not callable(given):
+        return f"this is no tokenizer; give one that is loaded, as by {load}"
+    return (
+        "it has no tokenizers.Tokenizer behind it (a slow or custom tokenizer); load its fast version, for example "
+        f"by {load}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class BackendText:
     """All that decides how a tokenizer's ids read, taken out of it; quick to get and to tell from another's.
@@ -50,10 +66,7 @@ class BackendText:
         """Read it. `TokenizerError`, naming `name`, for other objects and for decoders that are not modelled."""
         backend = backend_of(tokenizer)
         if backend is None:
-            raise TokenizerError(
-                f"tokenizer {name}: it has no tokenizers.Tokenizer behind it (a slow or custom tokenizer); "
-                f"load its fast version, for example by AutoTokenizer.from_pretrained(...)"
-            )
+            raise TokenizerError(f"tokenizer {name}: {_unread(tokenizer)}")
         decoding = decoding_of(backend, name)
         cleanup = _cleanup(tokenizer, backend, name)
         joined = _joined_strings(backend)

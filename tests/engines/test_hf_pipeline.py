@@ -1,6 +1,7 @@
 """Guarded pipelines behave like pipelines."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,8 +155,10 @@ def test_streamers_work_through_the_pipeline(guarded: Any, guard: Any) -> None:
 
 
 def test_other_tasks_and_texts_rewritten_otherwise_are_refused(guarded: Any, guard: Any) -> None:
-    with pytest.raises(UnsupportedError, match="task"):
+    with pytest.raises(UnsupportedError, match="is no pipeline; give a pipeline"):
         wrap(guard, object())
+    with pytest.raises(UnsupportedError, match="the task 'summarization' are not supported"):
+        wrap(guard, SimpleNamespace(task="summarization"))
     with pytest.raises(UnsupportedError, match="clean_up"):
         guarded("what", clean_up_tokenization_spaces=True)
     cleaning = copy.copy(guarded.tokenizer)

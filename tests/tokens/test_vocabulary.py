@@ -296,8 +296,10 @@ def test_widths_and_ends_that_do_not_fit_are_refused() -> None:
         read_vocabulary(tokenizer, eos_token_ids=len(tokenizer))
     with pytest.raises(TokenizerError, match="no token"):
         read_vocabulary(tokenizer, eos_token_ids=len(tokenizer), vocab_width=len(tokenizer) + 1)
-    with pytest.raises(TokenizerError, match=r"no tokenizers\.Tokenizer"):
+    with pytest.raises(TokenizerError, match=r"no tokenizer; give one that is loaded"):
         read_vocabulary(object())
+    with pytest.raises(TokenizerError, match=r"no tokenizers\.Tokenizer"):
+        read_vocabulary(str.split)  # callable, as a slow tokenizer is
 
 
 def test_a_cleanup_that_decode_ignores_is_accepted() -> None:

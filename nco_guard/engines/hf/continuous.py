@@ -38,7 +38,7 @@ from transformers.generation.logits_process import (
 
 from nco_guard.engines.hf.endings import Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, guards_for
-from nco_guard.engines.hf.inputs import encode, first_token, is_chat, logits_width, model_id
+from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
@@ -136,6 +136,7 @@ class ContinuousBatch:
         continuous_batching_config: ContinuousBatchingConfig | None = None,
         **options: Any,
     ) -> None:
+        check_loaded(model, tokenizer)
         self._guard, self._model, self._tokenizer = guard, model, tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._settings = Settings(model, options)

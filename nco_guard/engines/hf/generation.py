@@ -149,14 +149,23 @@ def stream(
 ) -> Iterator[str]:
     """Like `generate` for one prompt, yielding its text piece by piece while a thread generates.
 
-    What has been yielded is never taken back: a token is shown once the text may end after it. Errors of the
-    generation are raised here. Closing the iterator early stops the generation at its next step.
+    What has been yielded is never taken back: a token is shown once the text may end after it. Closing the iterator
+    early stops the generation at its next step.
+
+    What is wrong with the arguments is raised by the call itself; errors of the generation, which begins with the first
+    piece that is asked for, by the iterator.
     """
     if "guards" in options:
         raise UnsupportedError("guards: a stream has one prompt; call the stream of its own guard")
     inputs = encode(tokenizer, model, prompt)
     if "streamer" in options or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
+    if tables not in ("auto", "host", "device"):
+        raise UnsupportedError(f"tables={tables!r}: one of 'auto', 'host', 'device'")
+    _, settings = _checked(model, {**inputs, **options}, sink)
+    if settings.sequences > 1:
+        raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
+    _bind(guard, model, tokenizer, settings, skip_special_tokens)
 
     def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
         criteria = [*checked_list("stopping_criteria", options.get("stopping_criteria")), closed]
@@ -172,7 +181,7 @@ def stream(
             on_text=write,
         )
 
-    yield from in_pieces(generate_in_pieces)
+    return in_pieces(generate_in_pieces)
 
 
 def generate_ids(
@@ -188,13 +197,7 @@ def generate_ids(
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
-    if sink is not None:
-        function("sink", sink, "a function that takes a StepReport")
-    arguments = {name: value for name, value in options.items() if value is not None}
-    settings = Settings(model, arguments)
-    settings.refuse_unsupported()
-    if "guards" in arguments:
-        raise UnsupportedError("guards: not through a pipeline; use guard.generate")
+    arguments, settings = _checked(model, options, sink)
     input_ids = (
         arguments.pop("inputs", None) if arguments.get("input_ids") is None else arguments["input_ids"]
     )
@@ -212,19 +215,11 @@ def generate_ids(
     prompts = input_ids.shape[0]
     of_prompts = guards_for(guard, guards, prompts)
     distinct = list({id(each): each for each in of_prompts}.values())
-    bound_of = {
-        id(each): each.bind(
-            tokenizer,
-            vocab_width=logits_width(model),
-            skip_special_tokens=skip_special_tokens,
-            eos_token_ids=sorted(settings.eos_token_ids),
-        )
-        for each in distinct
-    }
+    bound_of = {id(each): _bind(each, model, tokenizer, settings, skip_special_tokens) for each in distinct}
     bounds = [bound_of[id(each)] for each in of_prompts]
     vocabulary = common_vocabulary(bounds)
     pad = pad_token_id(settings, tokenizer, vocabulary)
-    rows = prompts * max(settings.beams, int(settings.get("num_return_sequences") or 1))
+    rows = prompts * settings.sequences
     if rows > 1 and pad not in (*vocabulary.special_ids, *vocabulary.eos_ids):
         raise UnsupportedError(
             "several sequences need a pad token that adds no text: set tokenizer.pad_token (for example to "
@@ -250,8 +245,6 @@ def generate_ids(
 
     recording = _recordings(of_prompts, bound_of, rows, model_id(model), sink, settings.drafts)
     others = checked_list("logits_processor", arguments.get("logits_processor"))
-    if arguments.get("stopping_criteria") is not None:
-        checked_list("stopping_criteria", arguments["stopping_criteria"])
     limits: dict[str, Any] = {
         "max_length": max_length,
         # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
@@ -301,6 +294,32 @@ def generate_ids(
     recording.finished(result.outcomes, result.token_ids, result.reports, result.texts)
     refuse_broken(result.reports)
     return result
+
+
+def _checked(model: Any, options: Mapping[str, Any], sink: Sink | None) -> tuple[dict[str, Any], Settings]:
+    """The options that were given, and how `model.generate` will read them; what cannot be meant is refused."""
+    if sink is not None:
+        function("sink", sink, "a function that takes a StepReport")
+    arguments = {name: value for name, value in options.items() if value is not None}
+    if "guards" in arguments:
+        raise UnsupportedError("guards: not through a pipeline; use guard.generate")
+    settings = Settings(model, arguments)
+    settings.refuse_unsupported()
+    settings.refuse_unknown()
+    for name in ("logits_processor", "stopping_criteria"):
+        checked_list(name, arguments.get(name))
+    return arguments, settings
+
+
+def _bind(
+    guard: GuardLike, model: Any, tokenizer: Any, settings: Settings, skip_special_tokens: bool
+) -> BoundGuard:
+    return guard.bind(
+        tokenizer,
+        vocab_width=logits_width(model),
+        skip_special_tokens=skip_special_tokens,
+        eos_token_ids=sorted(settings.eos_token_ids),
+    )
 
 
 def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prompts: int) -> list[GuardLike]:

@@ -13,6 +13,7 @@ from nco_guard.errors import UnsupportedError
 from nco_guard.tokens import Vocabulary
 
 __all__ = [
+    "check_loaded",
     "encode",
     "fill_empty_prompts",
     "first_token",
@@ -27,9 +28,7 @@ __all__ = [
 def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
     """Keyword arguments for `model.generate`: ids and mask, padded on the left, on the model's device."""
     encoded: Mapping[str, Any]
-    if not hasattr(model, "generate") or not callable(tokenizer):
-        wrong = "model" if not hasattr(model, "generate") else "tokenizer"
-        raise UnsupportedError(f"{wrong}: give a loaded transformers {wrong}, not its name")
+    check_loaded(model, tokenizer)
     if isinstance(prompts, torch.Tensor):
         if prompts.is_floating_point() or prompts.ndim not in (1, 2):
             raise UnsupportedError(
@@ -45,6 +44,8 @@ def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
     else:
         single = isinstance(prompts, str) or is_chat(prompts)
         whole_characters("prompts", prompts)
+        if isinstance(prompts, list | tuple) and not prompts:
+            raise UnsupportedError("prompts: the list is empty; give at least one prompt")
         batch = [prompts] if single else list(prompts) if isinstance(prompts, Sequence) else []
         options = {"return_tensors": "pt", "padding": len(batch) > 1}
         if not getattr(model.config, "is_encoder_decoder", False):
@@ -76,6 +77,27 @@ def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
     }
 
 
+def check_loaded(model: Any, tokenizer: Any) -> None:
+    """`UnsupportedError` for what is no model, or no tokenizer, with what it is instead."""
+    if hasattr(tokenizer, "generate") and not hasattr(model, "generate"):
+        if callable(model):
+            raise UnsupportedError("model, tokenizer: these are in the wrong order; give the model first")
+        raise UnsupportedError("tokenizer: this is a model; give its tokenizer")
+    if not hasattr(model, "generate"):
+        if hasattr(model, "task") and hasattr(model, "tokenizer"):
+            raise UnsupportedError("model: this is a pipeline; use guard.wrap(pipeline)(prompts)")
+        raise UnsupportedError(_not_loaded("model", model, "AutoModelForCausalLM"))
+    if hasattr(tokenizer, "generate"):
+        raise UnsupportedError("tokenizer: this is a model; give its tokenizer")
+    if not callable(tokenizer):
+        raise UnsupportedError(_not_loaded("tokenizer", tokenizer, "AutoTokenizer"))
+
+
+def _not_loaded(name: str, given: Any, loader: str) -> str:
+    kind = "its name" if isinstance(given, str) else type(given).__name__
+    return f"{name}: give a loaded transformers {name}, as {loader}.from_pretrained(...) returns, not {kind}"
+
+
 def is_chat(prompt: Any) -> bool:
     """Whether a prompt is a list of messages."""
     return (
@@ -98,7 +120,8 @@ def first_token(model: Any, tokenizer: Any, settings: Settings) -> torch.Tensor:
     begin = getattr(tokenizer, "bos_token_id", None) if begin is None else begin
     if begin is None:
         raise UnsupportedError(
-            "an empty prompt needs a tokenizer or a model with a beginning-of-sequence token"
+            "an empty prompt needs a tokenizer or a model with a beginning-of-sequence token; give some text, or "
+            "bos_token_id"
         )
     return torch.tensor([[int(begin)]], device=model.device)
 

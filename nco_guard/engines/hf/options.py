@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -56,6 +58,16 @@ _REFUSED_CONTINUOUS = {
     **dict.fromkeys(("bad_words_ids", "sequence_bias", "exponential_decay_length_penalty"), _MISLED),
     **dict.fromkeys(("begin_suppress_tokens", "guidance_scale", "watermarking_config"), _MISLED),
 }
+# What people write for options when they come from other libraries.
+_SYNONYMS = {
+    **dict.fromkeys(("max_tokens", "max_output_tokens", "max_completion_tokens"), "max_new_tokens"),
+    **dict.fromkeys(("stop", "stop_sequence", "stop_sequences"), "stop_strings"),
+    **dict.fromkeys(("n", "num_return"), "num_return_sequences"),
+    **dict.fromkeys(("temp", "temprature"), "temperature"),
+    **dict.fromkeys(("processors", "logit_processor", "logits_processors"), "logits_processor"),
+}
+# `model.generate` takes these out of its keywords before it looks what is left.
+_TAKEN_OUT = ("tokenizer", "assistant_tokenizer", "trust_remote_code")
 _HOST = "masks are made by the host once the last token is known"
 
 
@@ -87,6 +99,17 @@ def checked_list(name: str, value: Any) -> list[Any]:
     if given is None or not all(map(callable, given)):
         raise UnsupportedError(f"{name}: give a list, as {name}=[one]; everything in it must be callable")
     return given
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    """The message about an option that nobody knows."""
+    meant = _SYNONYMS.get(name) or next(iter(difflib.get_close_matches(name, sorted(known), n=1)), None)
+    mend = (
+        f", did you mean {meant!r}?"
+        if meant
+        else "; leave it out (transformers.GenerationConfig says which there are)"
+    )
+    return f"{name}: generation has no such option{mend}"
 
 
 class Settings:
@@ -126,6 +149,11 @@ class Settings:
         return checked_count("num_beams", self.get("num_beams"), 1) or 1
 
     @property
+    def sequences(self) -> int:
+        """Number of rows for each prompt: beams, or several texts."""
+        return max(self.beams, int(self.get("num_return_sequences") or 1))
+
+    @property
     def drafts(self) -> bool:
         """Whether positions are scored that may be discarded: assisted decoding, prompt lookup."""
         return any(self.get(name) is not None for name in ("assistant_model", "prompt_lookup_num_tokens"))
@@ -161,6 +189,24 @@ class Settings:
                 "stop_strings: give a string or a list of strings, none of them empty, or leave it out"
             )
         whole_characters("stop_strings", listed)
+
+    def refuse_unknown(self) -> None:
+        """Raise `UnsupportedError` for an option that neither transformers nor the model knows: a slip, mostly.
+
+        transformers refuses it too, but by another kind of error, without a mend, and not before all else is prepared.
+        """
+        validate = getattr(self._model, "_validate_model_kwargs", None)
+        if validate is None or type(self._model).generate is not GenerationMixin.generate:
+            return  # a `generate` of its own takes what it likes
+        known = {*vars(GenerationConfig()), *inspect.signature(GenerationMixin.generate).parameters}
+        given = self._options.get("generation_config")
+        for name, value in self._options.items():
+            if value is None or name in known or name in _TAKEN_OUT or hasattr(given, name):
+                continue
+            try:
+                validate({name: value})
+            except ValueError:
+                raise UnsupportedError(_unknown(name, known)) from None
 
     def refuse_unsupported(self) -> None:
         """Raise `UnsupportedError`, naming the option, the reason and a way out."""
@@ -217,7 +263,7 @@ def refuse_continuous(model: Any, options: Mapping[str, Any], batching: Any) -> 
     known = vars(GenerationConfig())
     for name in options:
         if name != "generation_config" and name not in known:
-            raise UnsupportedError(f"{name}: {_UNHEARD}; leave it out")
+            raise UnsupportedError(_unknown(name, known))
     if settings.beams > 1:
         raise UnsupportedError(f"num_beams: {_UNHEARD}; leave it out")
     if int(settings.get("num_return_sequences") or 1) > 1:

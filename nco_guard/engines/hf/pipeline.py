@@ -76,10 +76,19 @@ def wrap(
     if isinstance(pipe, GuardedPipeline):
         raise UnsupportedError("this pipeline is guarded already; wrap the one that it was made of")
     if getattr(pipe, "task", None) != "text-generation":
-        raise UnsupportedError(
-            f"pipelines for the task {getattr(pipe, 'task', None)!r} are not supported; use 'text-generation'"
-        )
+        raise _no_pipeline(pipe)
     return GuardedPipeline(guard, pipe, sink, on_result)
+
+
+def _no_pipeline(given: Any) -> UnsupportedError:
+    """For what is no pipeline, or one for another task: what to give."""
+    task = getattr(given, "task", None)
+    if task is not None:
+        return UnsupportedError(f"pipelines for the task {task!r} are not supported; use 'text-generation'")
+    mend = 'give a pipeline: transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)'
+    if hasattr(given, "generate"):
+        mend += ", or use guard.generate(model, tokenizer, prompts)"
+    return UnsupportedError(f"pipe: {type(given).__name__} is no pipeline; {mend}")
 
 
 def unwrap(pipe: GuardedPipeline) -> Any:

@@ -15,7 +15,13 @@ from nco_guard.batch import Ids, RowTracker, Violation
 from nco_guard.engines.hf.options import checked_count
 from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
 from nco_guard.engines.hf.scores import check_step
-from nco_guard.errors import ForcedTokenWarning, StateLimitError, TokenizerError, UnsupportedError
+from nco_guard.errors import (
+    ArgumentError,
+    ForcedTokenWarning,
+    StateLimitError,
+    TokenizerError,
+    UnsupportedError,
+)
 from nco_guard.masking import LIMITED
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
@@ -102,6 +108,13 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             sink=sink,
             changes_only=changes_only,
         )
+
+    def __len__(self) -> int:
+        # transformers asks for the number of processors before it runs any, and says only that this has none.
+        raise ArgumentError("logits_processor: give a list, as logits_processor=[processor]")
+
+    def __bool__(self) -> bool:
+        return True
 
     def reset(self) -> None:
         """Forget all rows; needed only before a prompt that repeats an earlier prompt with its answer."""
