@@ -249,9 +249,8 @@ class AuditError(NCOGuardError, RuntimeError):
 
 
 class MissingExtraError(NCOGuardError, ImportError):
-    """An optional dependency is not installed; the message names the extra, or the package, that brings it."""
+    """An optional dependency is not installed; the message names the extra that brings it."""
 
-    def __init__(self, feature: str, extra: str, package: str | None = None) -> None:
-        wanted = f"'nco-guard[{extra}]'" if package is None else package
-        super().__init__(f"{feature} needs packages that are not installed: pip install {wanted}")
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs packages that are not installed: pip install 'nco-guard[{extra}]'")
         self.extra = extra

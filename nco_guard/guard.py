@@ -30,7 +30,6 @@ from nco_guard.tokens import shared_vocabulary, state_of
 from nco_guard.verify import Report
 
 if TYPE_CHECKING:
-    from langchain_nco_guard import GuardRunnable
     from nco_guard.engines import hf
     from nco_guard.engines.hf.continuous import ContinuousBatch
 
@@ -288,20 +287,6 @@ class Guard(Shared):
         return StreamVerifier(
             self._compiled, action=action, replacement=replacement, context=context, where=where
         )
-
-    def to_runnable(self, **options: Any) -> GuardRunnable:
-        """This guard as a step of a LangChain chain: verifies, redacts or raises. See `langchain_nco_guard`.
-
-        Raises `MissingExtraError` unless the distribution `langchain-nco-guard` is installed.
-        """
-        try:
-            from langchain_nco_guard import to_runnable
-        except ModuleNotFoundError as error:
-            if error.name in ("langchain_nco_guard", "langchain", "langchain_core"):
-                raise MissingExtraError("Guard.to_runnable", "langchain", "langchain-nco-guard") from error
-            raise
-        runnable: GuardRunnable = to_runnable(self, **options)
-        return runnable
 
     # -- transformers ------------------------------------------------------------------------------------------
 

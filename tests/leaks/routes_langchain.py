@@ -16,7 +16,7 @@ from langchain_nco_guard import (
     GuardRunnable,
     NCOGuardAuditHandler,
     VerifiedChatModel,
-    to_runnable,
+    guard_runnable,
 )
 from nco_guard.errors import ViolationError
 from tests.leaks.hosts_langchain import Hosted, failing_host, observers
@@ -32,15 +32,14 @@ ASK = "How can I reach her?"
 # -- steps of chains -------------------------------------------------------------------------------------------
 
 _STEP = [
-    "nco_guard.Guard.to_runnable",
     "langchain_nco_guard.GuardRunnable",
-    "langchain_nco_guard.to_runnable",
+    "langchain_nco_guard.guard_runnable",
 ]
 
 
 def _chain(run: Run, action: str = "redact") -> tuple[Any, dict[str, Any], observers]:
     seen = observers(run.places, chains=False)
-    return RunnableLambda(lambda _: run.value()) | run.guard().to_runnable(action=action), {}, seen
+    return RunnableLambda(lambda _: run.value()) | guard_runnable(run.guard(), action=action), {}, seen
 
 
 _step = partial(route, ROUTES, carries=["value", "step", "text"], covers=_STEP, unchanged=True)
@@ -48,14 +47,14 @@ _step = partial(route, ROUTES, carries=["value", "step", "text"], covers=_STEP, 
 
 @_step("GuardRunnable, invoke")
 def invoke(run: Run) -> None:
-    step = to_runnable(run.guard(), action="redact")
+    step = guard_runnable(run.guard(), action="redact")
     run.places.returned(step.invoke(run.value()))
     run.places.add("runnable", [repr(step), str(step)])
 
 
 @_step("GuardRunnable, ainvoke")
 async def ainvoke(run: Run) -> None:
-    run.places.returned(await run.guard().to_runnable(action="redact").ainvoke(run.value()))
+    run.places.returned(await guard_runnable(run.guard(), action="redact").ainvoke(run.value()))
 
 
 @_step("GuardRunnable, raise", raises=(ViolationError,))
@@ -65,23 +64,23 @@ def raising(run: Run) -> None:
 
 @_step("GuardRunnable, batch")
 def batched(run: Run) -> None:
-    run.places.returned(run.guard().to_runnable(action="redact").batch([run.value(), "b"])[0])
+    run.places.returned(guard_runnable(run.guard(), action="redact").batch([run.value(), "b"])[0])
 
 
 @_step("GuardRunnable, abatch")
 async def abatched(run: Run) -> None:
-    run.places.returned((await run.guard().to_runnable(action="redact").abatch([run.value()]))[0])
+    run.places.returned((await guard_runnable(run.guard(), action="redact").abatch([run.value()]))[0])
 
 
 @_step("GuardRunnable, stream")
 def streams(run: Run) -> None:
-    chunks = run.places.chunks(run.guard().to_runnable(action="redact").stream(run.value()))
+    chunks = run.places.chunks(guard_runnable(run.guard(), action="redact").stream(run.value()))
     run.places.returned(_whole(chunks))
 
 
 @_step("GuardRunnable, astream")
 async def astreams(run: Run) -> None:
-    chunks = [one async for one in run.guard().to_runnable(action="redact").astream(run.value())]
+    chunks = [one async for one in guard_runnable(run.guard(), action="redact").astream(run.value())]
     run.places.returned(_whole(run.places.chunks(chunks)))
 
 
@@ -107,7 +106,7 @@ def observed(run: Run) -> None:
     silent=True,
 )
 def reports(run: Run) -> None:
-    run.places.add("report", run.guard().to_runnable(action="verify").invoke(run.value()))
+    run.places.add("report", guard_runnable(run.guard(), action="verify").invoke(run.value()))
 
 
 # Values that arrive in pieces. Each makes pieces of a text; what they join to must be what `invoke` gives.
@@ -170,7 +169,7 @@ _of_streams = partial(
 
 
 def _streaming(run: Run, kind: str, where: str, action: str) -> Any:
-    return _in_pieces(run, _PIECES[kind]) | _CHAINS[where](run.guard().to_runnable(action=action))
+    return _in_pieces(run, _PIECES[kind]) | _CHAINS[where](guard_runnable(run.guard(), action=action))
 
 
 @_of_streams(name="GuardRunnable, stream of {}{}, {}")

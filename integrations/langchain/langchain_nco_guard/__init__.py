@@ -1,16 +1,16 @@
 """nco-guard for LangChain: guarded models, verified models, agent middleware, runnables and an audit log.
 
-    from langchain_nco_guard import ChatNCOGuard, GuardedPipeline, NCOGuardMiddleware, to_runnable
+    from langchain_nco_guard import ChatNCOGuard, GuardedPipeline, NCOGuardMiddleware, guard_runnable
 
 Where a model runs on this machine it is guarded while it writes (`ChatNCOGuard`, `GuardedPipeline`). Any other model is
-verified before anybody sees what it wrote (`NCOGuardMiddleware`, `VerifiedChatModel`, `to_runnable`).
+verified before anybody sees what it wrote (`NCOGuardMiddleware`, `VerifiedChatModel`, `guard_runnable`).
 """
 
 from langchain_nco_guard.callbacks import NCOGuardAuditHandler
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.llms import GuardedPipeline
 from langchain_nco_guard.middleware import NCOGuardMiddleware
-from langchain_nco_guard.runnables import GuardRunnable, to_runnable
+from langchain_nco_guard.runnables import GuardRunnable, guard_runnable
 from langchain_nco_guard.verified import VerifiedChatModel
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "NCOGuardAuditHandler",
     "NCOGuardMiddleware",
     "VerifiedChatModel",
-    "to_runnable",
+    "guard_runnable",
 ]
 
 __version__ = "0.1.0"

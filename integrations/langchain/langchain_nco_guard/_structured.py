@@ -44,7 +44,7 @@ def verified_structured_output(
         if not isinstance(made, RunnableSequence) or len(made.steps) != 2:
             raise UnsupportedError(
                 f"{type(inner).__name__}.with_structured_output is no model and a parser; verify what it gives with "
-                "to_runnable(guard)"
+                "guard_runnable(guard)"
             )
         parsers.append(made.last)
         return made.first

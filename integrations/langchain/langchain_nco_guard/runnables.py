@@ -13,13 +13,13 @@ from nco_guard import Guard
 from nco_guard.redaction import Replacement, StreamVerifier
 from nco_guard.values import ValueStream
 
-__all__ = ["GuardRunnable", "to_runnable"]
+__all__ = ["GuardRunnable", "guard_runnable"]
 
 Action = Literal["raise", "redact", "verify"]
 
 
-def to_runnable(guard: GuardSource, **options: Any) -> GuardRunnable:
-    """A guard as a runnable: `prompt | model | to_runnable(guard)`. See `GuardRunnable`."""
+def guard_runnable(guard: GuardSource, **options: Any) -> GuardRunnable:
+    """A guard as a runnable: `prompt | model | guard_runnable(guard)`. See `GuardRunnable`."""
     return GuardRunnable(guard, **options)
 
 

@@ -22,7 +22,7 @@ from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._hidden import HiddenCalls
 from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
-from langchain_nco_guard.runnables import to_runnable
+from langchain_nco_guard.runnables import guard_runnable
 from nco_guard import Guard
 from nco_guard.errors import UnsupportedError, ViolationError
 
@@ -156,7 +156,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             own=super().with_structured_output,
         )
         action = "redact" if self.on_violation == "redact" else "raise"
-        return answer | to_runnable(self.guard, action=action, replacement=self.replacement)
+        return answer | guard_runnable(self.guard, action=action, replacement=self.replacement)
 
     def _around(self, bound: Any, *, parsed: bool = False) -> Any:
         """This model around a runnable that was made from the inner one."""
@@ -168,7 +168,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         if not isinstance(bound, Runnable) or (known and not isinstance(bound, BaseChatModel)):
             raise UnsupportedError(
                 f"{type(self.inner).__name__} makes a {type(bound).__name__} of itself, which cannot be verified from "
-                "here; verify its output with to_runnable(guard)"
+                "here; verify its output with guard_runnable(guard)"
             )
         model = self if bound is self.inner and not parsed else self.model_copy(update={"inner": bound})
         model._json = model._json or parsed
@@ -336,7 +336,7 @@ def _message(answer: Any) -> BaseMessage:
     if isinstance(answer, BaseMessage):
         return answer
     raise UnsupportedError(
-        f"a {type(answer).__name__} where a message was expected: verify what a chain gives with to_runnable(guard)"
+        f"a {type(answer).__name__} where a message was expected: verify what a chain gives with guard_runnable(guard)"
     )
 
 

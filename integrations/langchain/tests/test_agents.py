@@ -17,7 +17,7 @@ from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
 
-from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel, to_runnable
+from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel, guard_runnable
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT
@@ -435,4 +435,4 @@ async def test_a_policy_may_forbid_the_default_replacement(policy: Policy) -> No
             made.invoke(ASK)["messages"][-1].text == (await made.ainvoke(ASK))["messages"][-1].text == "Fine."
         )
     assert agent(words).invoke(ASK)["messages"][-1].text == CLEAN.replace("redacted", "removed")
-    assert to_runnable(words).invoke("Fine.") == "Fine."
+    assert guard_runnable(words).invoke("Fine.") == "Fine."

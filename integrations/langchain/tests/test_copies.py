@@ -19,6 +19,7 @@ from langchain_nco_guard import (
     NCOGuardAuditHandler,
     NCOGuardMiddleware,
     VerifiedChatModel,
+    guard_runnable,
 )
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy
@@ -57,7 +58,7 @@ def build(kind: str, local: Callable[..., ChatNCOGuard], pipe: Any, guard: Guard
         return VerifiedChatModel(inner=inner, guard=guard, on_violation="redact")
     if kind == "middleware":
         return NCOGuardMiddleware(guard)
-    return guard.to_runnable(action="redact")
+    return guard_runnable(guard, action="redact")
 
 
 @pytest.mark.parametrize("kind", KINDS)

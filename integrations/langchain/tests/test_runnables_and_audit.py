@@ -17,11 +17,11 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
-from langchain_nco_guard import GuardRunnable, NCOGuardAuditHandler, NCOGuardMiddleware, to_runnable
+from langchain_nco_guard import GuardRunnable, NCOGuardAuditHandler, NCOGuardMiddleware, guard_runnable
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, Report
 from nco_guard.audit import Event, JsonLinesSink, MemorySink, read_events
-from nco_guard.errors import AuditError, MissingExtraError, PolicyError, UnsupportedError, ViolationError
+from nco_guard.errors import AuditError, PolicyError, UnsupportedError, ViolationError
 
 TEXT = "Write to john.doe@example.com, or call 312-555-0155."
 CLEAN = "Write to [redacted], or call [redacted]."
@@ -32,7 +32,7 @@ def model(text: str = TEXT, **options: Any) -> ScriptedChatModel:
 
 
 async def test_a_guard_redacts_as_a_step_of_a_chain(policy: Policy) -> None:
-    step = Guard(policy).to_runnable(action="redact")
+    step = guard_runnable(Guard(policy), action="redact")
     for chain in (
         model() | StrOutputParser() | step,
         model() | step | StrOutputParser(),
@@ -47,12 +47,12 @@ async def test_a_guard_redacts_as_a_step_of_a_chain(policy: Policy) -> None:
 
 
 def test_text_streams_through_a_guard_as_soon_as_it_is_certain(policy: Policy) -> None:
-    chain = model(size=1) | StrOutputParser() | to_runnable(policy, action="redact")
+    chain = model(size=1) | StrOutputParser() | guard_runnable(policy, action="redact")
     assert len(list(chain.stream("x"))) > 6
 
 
 async def test_a_guard_raises_by_default_and_passes_on_what_is_clean(policy: Policy) -> None:
-    step = to_runnable(policy)
+    step = guard_runnable(policy)
     assert (model("All is well.") | StrOutputParser() | step).invoke("x") == "All is well."
     with pytest.raises(ViolationError, match="'email', 'phone'"):
         step.invoke(TEXT)
@@ -63,14 +63,14 @@ async def test_a_guard_raises_by_default_and_passes_on_what_is_clean(policy: Pol
 
 
 def test_a_guard_can_report_instead(policy: Policy) -> None:
-    report = (model() | to_runnable(policy, action="verify")).invoke("x")
+    report = (model() | guard_runnable(policy, action="verify")).invoke("x")
     assert isinstance(report, Report)
     assert report == Guard(policy).verify(TEXT)
-    assert to_runnable(policy, action="verify").invoke("fine").ok
+    assert guard_runnable(policy, action="verify").invoke("fine").ok
 
 
 def test_documents_messages_prompts_and_json_pass_through_a_guard(policy: Policy) -> None:
-    step = to_runnable(policy, action="redact")
+    step = guard_runnable(policy, action="redact")
     assert step.invoke({"a": {"b": [TEXT, 3]}}) == {"a": {"b": [CLEAN, 3]}}
     documents = [Document(TEXT, metadata={"by": "a@example.com"}), Document("fine")]
     assert step.invoke(documents) == [Document(CLEAN, metadata={"by": "[redacted]"}), Document("fine")]
@@ -83,24 +83,16 @@ def test_documents_messages_prompts_and_json_pass_through_a_guard(policy: Policy
 
 def test_what_cannot_be_looked_into_is_refused(policy: Policy) -> None:
     with pytest.raises(UnsupportedError, match="a list_iterator cannot be looked into"):
-        to_runnable(policy).invoke({"pages": iter([TEXT])})
-    assert to_runnable(policy, action="redact").invoke({"pages": iter([TEXT])}) == {
+        guard_runnable(policy).invoke({"pages": iter([TEXT])})
+    assert guard_runnable(policy, action="redact").invoke({"pages": iter([TEXT])}) == {
         "pages": "[list_iterator withheld]"
     }
     with pytest.raises(TypeError, match="no text to report on"):
-        to_runnable(policy, action="verify").invoke(3)
+        guard_runnable(policy, action="verify").invoke(3)
     with pytest.raises(ValueError, match="one of 'raise', 'redact', 'verify'"):
         GuardRunnable(policy, "shout")  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="replacement itself"):
-        to_runnable(policy, replacement="a@example.com")
-
-
-def test_without_the_package_the_error_names_it(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "langchain_nco_guard", None)
-    with pytest.raises(MissingExtraError, match="pip install langchain-nco-guard"):
-        Guard(policy).to_runnable()
+        guard_runnable(policy, replacement="a@example.com")
 
 
 # -- audit -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from langchain_core.runnables.utils import AddableDict
 from places import Everything
 from pydantic import BaseModel
 
-from langchain_nco_guard import VerifiedChatModel, to_runnable
+from langchain_nco_guard import VerifiedChatModel, guard_runnable
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Policy, RegexRule
 from nco_guard.errors import ViolationError
@@ -76,7 +76,7 @@ CHAINS: dict[str, Any] = {
 async def test_every_kind_of_stream(policy: Policy, kind: str) -> None:
     seen = Everything()
     config: Any = {"callbacks": [seen]}
-    chain = CHAINS[kind](to_runnable(policy, action="redact"))
+    chain = CHAINS[kind](guard_runnable(policy, action="redact"))
     whole = chain.invoke("x", config)
     check_everything(policy, whole)
     assert "[redacted]" in repr(whole)
@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", list(CHAINS))
 async def test_streams_that_raise(policy: Policy, kind: str) -> None:
-    chain = CHAINS[kind](to_runnable(policy, action="raise"))
+    chain = CHAINS[kind](guard_runnable(policy, action="raise"))
     shown: list[Any] = []
 
     async def drain() -> None:
@@ -127,7 +127,7 @@ async def test_streams_that_raise(policy: Policy, kind: str) -> None:
 
 
 def test_the_next_step_sees_the_whole_of_a_streamed_dictionary(policy: Policy) -> None:
-    step = to_runnable(policy, action="redact")
+    step = guard_runnable(policy, action="redact")
     both = RunnableParallel(a=texts, b=RunnableLambda(lambda x: "b"))
     chain = both | step | RunnableLambda(lambda d: d["a"] + d["b"])
     assert chain.invoke("x") == SAFE + "b"
@@ -142,7 +142,7 @@ class Person(BaseModel):
 
 
 def test_whole_values_keep_their_class_and_clean_ones_are_the_same_object(policy: Policy) -> None:
-    step = to_runnable(policy, action="redact")
+    step = guard_runnable(policy, action="redact")
     document = Document(
         LEAK,
         id="john.doe@example.com",
@@ -162,7 +162,7 @@ def test_whole_values_keep_their_class_and_clean_ones_are_the_same_object(policy
     assert step.invoke(Document("x", id="john.doe@example.com")).id == cleaned.id  # the same everywhere
     for clean in ([Document("fine")], {"a": (1, 2)}, Person(email="none"), AIMessage("fine"), ("a", 1)):
         assert step.invoke(clean) is clean
-        assert to_runnable(policy).invoke(clean) is clean
+        assert guard_runnable(policy).invoke(clean) is clean
     assert step.invoke(Person(email=LEAK)) == Person(email=SAFE)
     assert [one.page_content for one in step.batch([Document(LEAK)])] == [SAFE]
 
@@ -172,7 +172,7 @@ def test_numbers_and_dates_are_read_as_they_print() -> None:
         name="d", rules=(RegexRule(id="card", regex=r"\d{16}"), RegexRule(id="day", regex=r"2020-01-02"))
     )
     given = {"card": 4111111111111111, "at": datetime.date(2020, 1, 2), "n": np.int64(4111111111111111)}
-    found = to_runnable(digits, action="redact").invoke(Document("x", metadata=given))
+    found = guard_runnable(digits, action="redact").invoke(Document("x", metadata=given))
     assert set(found.metadata.values()) == {"[redacted]"}
 
 
@@ -254,7 +254,7 @@ async def test_what_comes_in_pieces_is_clean_in_pieces_and_joined(policy: Policy
     seen = Everything()
     config: Any = {"callbacks": [seen]}
     model = VerifiedChatModel.over(Pieces(chunks=REASONING[kind]), policy, on_violation="redact")
-    step = Pieces(chunks=REASONING[kind]) | to_runnable(policy, action="redact")
+    step = Pieces(chunks=REASONING[kind]) | guard_runnable(policy, action="redact")
     for made in (model, step):
         given = config if made is model else {}
         whole = made.invoke("x", given)
@@ -299,7 +299,7 @@ def test_blocks_of_one_index_whose_pieces_nobody_knows(policy: Policy) -> None:
     stream = pieces(
         *(AIMessageChunk(content=[{"type": "vendor", "note": part, "index": 0}]) for part in parts)
     )
-    chunks = list((stream | to_runnable(policy, action="redact")).stream("x"))
+    chunks = list((stream | guard_runnable(policy, action="redact")).stream("x"))
     shown = "".join(part["note"] for chunk in chunks for part in chunk.content if "note" in part)
     check_everything(policy, [shown, *chunks])
     assert shown.count("[redacted]") == 2
