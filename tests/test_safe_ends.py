@@ -9,8 +9,8 @@ import pytest
 
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
-from nco_guard.errors import NCOGuardError, RedactionError
-from nco_guard.redaction import SafeEnds
+from nco_guard.errors import NCOGuardError, RedactionError, ViolationError
+from nco_guard.redaction import SafeEnds, StreamVerifier
 from tests.automata import patterns
 from tests.automata.test_streaming import PIECES, chunks
 from tests.test_redaction import rule
@@ -51,6 +51,17 @@ def fed(policy: CompiledPolicy, pieces: list[str], context: str) -> tuple[str, i
     return shown, None
 
 
+def raised(policy: CompiledPolicy, text: str, context: str) -> int | None:
+    """After how many letters a stream that raises does so."""
+    stream = StreamVerifier(policy, action="raise", context=context)
+    for count, letter in enumerate(text, 1):
+        try:
+            stream.feed(letter)
+        except ViolationError:
+            return count
+    return None
+
+
 def check(rng: random.Random, policy: CompiledPolicy, text: str, context: str) -> None:
     letters, refused = fed(policy, list(text), context)
     if refused is None:
@@ -59,6 +70,7 @@ def check(rng: random.Random, policy: CompiledPolicy, text: str, context: str) -
         # Nothing that could follow makes it right.
         assert not any(verify(policy, text[:refused] + m, context=context).ok for m in CONTINUATIONS)
         assert letters == longest_that_may_end(policy, text[: refused - 1], context)
+    assert raised(policy, text, context) == refused
     for pieces in ([text], list(chunks(rng, text))):
         shown, at = fed(policy, pieces, context)
         assert (at is None) == (refused is None), "what is refused hangs on how the text is cut"

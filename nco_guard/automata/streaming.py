@@ -137,8 +137,10 @@ class _Search:
 
     @property
     def matched(self) -> bool:
-        # With a context, a complete match may turn out to lie within it.
-        return self.beyond < 0 and (bool(self._complete) or any(matched for _, matched in self._live))
+        """Whether a match is complete that ends after `beyond`."""
+        return self._cursor > self.beyond and (
+            bool(self._complete) or any(matched for _, matched in self._live)
+        )
 
     def feed(self, classes: Sequence[int]) -> list[Span]:
         if len(classes) <= _STRETCH:
@@ -202,6 +204,8 @@ class _Search:
 
     def _read(self, index: int) -> None:
         """All places under way go on by one character, and one more begins before it."""
+        if self._base + index == self.beyond:
+            self._pass_prompt(index)
         machine, cls = self._machine, self._classes[index]
         live: dict[tuple[int, bool], int] = {}
         for (state, matched), start in self._live.items():
@@ -218,6 +222,17 @@ class _Search:
         elif done:
             self._complete.append(self._base + index)
         self._live = live
+
+    def _pass_prompt(self, index: int) -> None:
+        """From here on what ends before this place does not count, whatever follows."""
+        past = self._machine.past_prompt
+        live: dict[tuple[int, bool], int] = {}
+        for (state, _), start in self._live.items():
+            key = past(state), False
+            if not self._machine.is_bare(key[0]):
+                live[key] = min(start, live.get(key, start))
+        self._live, self._complete = live, []
+        self._states[index] = past(self._states[index])
 
     def _begin(self, before: int, cls: int) -> tuple[tuple[int, bool] | None, bool]:
         known = self._begun.get((before, cls))
