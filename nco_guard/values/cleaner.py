@@ -203,6 +203,12 @@ class Cleaner:
         _check_role(role)
         return ValueStream(self, role)
 
+    def unrecorded(self) -> Cleaner:
+        """The same, and nothing is written down: for parts of what is looked at as a whole."""
+        other = self._like(self.action, self.where)
+        other._record = None
+        return other
+
     def recorded(self, flow: TextFlow) -> None:
         """Write down what was found in a text that arrived in pieces and is over."""
         self._record_report(flow.report)

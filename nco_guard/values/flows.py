@@ -43,6 +43,12 @@ class TextFlow:
         self._shown: list[str] = []
         self._length = 0
         self._findings: dict[Finding, None] = {}
+        self._altered: int | None = None  # where the first match begins
+
+    @property
+    def clear(self) -> int:
+        """No match touches what comes before this place, however the text goes on."""
+        return self.decided if self._altered is None else min(self.decided, self._altered)
 
     @property
     def decided(self) -> int:
@@ -74,6 +80,9 @@ class TextFlow:
         if self._action == "report":
             return [Placed(first, text)] if text else []
         hard = [one for one in new if one.mode == "hard"]
+        if hard:
+            first_match = min(one.start for one in hard)
+            self._altered = first_match if self._altered is None else min(self._altered, first_match)
         if self._action == "raise":
             self._refuse(hard)
         safe = self._length if final else min(level.safe for level in self._levels)

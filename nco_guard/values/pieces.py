@@ -25,6 +25,12 @@ class Room(Protocol):
     def value(self, value: Any) -> Any:
         """A whole value."""
 
+    def field(self, value: Any, role: Role) -> Any:
+        """A whole value that is read as a field with this role."""
+
+    def unrecorded(self) -> Room:
+        """The same, and nothing is written down: for parts of what is looked at as a whole."""
+
     def recorded(self, flow: TextFlow) -> None:
         """A text is over."""
 

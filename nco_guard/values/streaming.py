@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from nco_guard.errors import ClosedError, RedactionError, ViolationError
-from nco_guard.values.cleaning import unlike
+from nco_guard.errors import ClosedError
 from nco_guard.values.flows import TextFlow
+from nco_guard.values.joining import NOTHING, Joined, front_of, summed
 from nco_guard.values.pieces import BlockFlow, Room
-from nco_guard.values.printing import printed_forms
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.shapes import copied
 from nco_guard.values.texts import texts_of
-from nco_guard.values.trees import Tree
 
 __all__ = ["Parts", "ValueStream"]
 
@@ -34,13 +32,15 @@ class Parts(Protocol):
 class ValueStream:
     """Values that arrive in pieces; pieces that may be shown come out.
 
-    Texts, lists, dictionaries that `+` joins (LangChain's `AddableDict`), and registered types with a `chunk` are taken
-    for pieces of one value: every text in them is held back from the first place at which a match began that could
-    still be completed. Everything else is a value of its own, cleaned as it comes.
+    Texts, registered types with a `chunk`, and everything else that `+` joins (lists, LangChain's `AddableDict`, bytes,
+    tuples, numbers) are taken for pieces of one value. Texts, also those under keys of dictionaries that `+` joins, are
+    held back from the first place at which a match began that could still be completed; elements of lists in which
+    nothing is found as far as no match can begin in texts that are read together. Everything else that `+` joins comes
+    when the value is over. What nothing is put onto is a value of its own, cleaned as it comes.
 
     Guarantee: the pieces shown, joined as the framework joins them, are `Cleaner.value` of all pieces joined; no text
     in them holds a match at any moment. Parts that only together make a match (`{"ssn": ...}`, `{...: 1234}`) cannot be
-    replaced once one of them was shown: `RedactionError`. Errors: as `Cleaner`.
+    replaced once one of them was shown: `RedactionError`, when the value is over. Errors: as `Cleaner`.
     """
 
     def __init__(self, room: Room, role: Role = Role.VALUE) -> None:
@@ -77,14 +77,15 @@ def _parts(room: Room, piece: Any, role: Role) -> Parts:
     if role in (Role.VALUE, Role.TEXT, Role.BLOCKS):
         if isinstance(piece, str):
             return _Text(room)
-        if isinstance(piece, list):
-            return _List(room, role)
-        if isinstance(piece, dict) and hasattr(type(piece), "__add__"):
-            return _Dictionary(room)
-        fields = fields_of(type(piece))
-        if fields is not None and fields.chunk is not None:
-            return _Chunks(room, fields)
-    return _Values(room, role)
+        if (chunks := _chunks(room, piece)) is not None:
+            return chunks
+    quiet = room.unrecorded()
+    return Joined(room, role, front_of(quiet, piece, role, lambda part: _chunks(quiet, part)))
+
+
+def _chunks(room: Room, piece: Any) -> _Chunks | None:
+    fields = fields_of(type(piece))
+    return None if fields is None or fields.chunk is None else _Chunks(room, fields)
 
 
 class _Text:
@@ -114,118 +115,6 @@ class _Text:
         self._room.recorded(self._flow)
         # Even nothing is an answer.
         return [text] if text or not self._shown else []
-
-
-class _Values:
-    """Values that are no pieces of one another."""
-
-    def __init__(self, room: Room, role: Role) -> None:
-        self._room = room
-        self._role = role
-
-    def takes(self, piece: Any) -> bool:
-        return isinstance(_parts(self._room, piece, self._role), _Values)
-
-    def feed(self, piece: Any) -> list[Any]:
-        return [self._room.value(piece)]
-
-    def finish(self) -> list[Any]:
-        return []
-
-
-class _List:
-    """Lists that are put one after the other; blocks in them are read together."""
-
-    def __init__(self, room: Room, role: Role) -> None:
-        self._room = room
-        self._blocks = BlockFlow(room, in_pieces=False, texts_flow=role is Role.BLOCKS)
-        self._shown = False
-        self._kind: type = list
-
-    def takes(self, piece: Any) -> bool:
-        return isinstance(piece, list)
-
-    def feed(self, piece: list[Any]) -> list[Any]:
-        self._kind = type(piece)
-        return self._given(self._blocks.feed(piece))
-
-    def finish(self) -> list[Any]:
-        shown = self._given(self._blocks.finish())
-        for flow in self._blocks.flows:
-            self._room.recorded(flow)
-        if not shown and not self._shown:
-            return [self._kind()]
-        return shown
-
-    def _given(self, shown: list[Any]) -> list[Any]:
-        self._shown = self._shown or bool(shown)
-        return [self._kind(shown)] if shown else []
-
-
-class _Dictionary:
-    """Dictionaries that `+` joins: what stands under one key is joined in turn."""
-
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._below: dict[Any, Parts] = {}
-        self._keys: dict[Any, Any] = {}
-        self._shown: dict[Any, Any] = {}
-        self._kind: type = dict
-
-    def takes(self, piece: Any) -> bool:
-        return isinstance(piece, dict) and hasattr(type(piece), "__add__")
-
-    def feed(self, piece: Mapping[Any, Any]) -> list[Any]:
-        self._kind = type(piece)
-        shown: list[tuple[Any, Any]] = []
-        for key, part in piece.items():
-            parts = self._below.get(key)
-            if part is None and parts is not None:
-                continue  # which adds nothing
-            if parts is not None and not parts.takes(part):
-                shown += [(key, one) for one in parts.finish()]
-                parts = None
-            if parts is None:
-                parts = self._below[key] = _parts(self._room, part, Role.VALUE)
-            shown += [(key, one) for one in parts.feed(part)]
-        return self._given(shown)
-
-    def finish(self) -> list[Any]:
-        return self._given([(key, one) for key, parts in self._below.items() for one in parts.finish()])
-
-    def _given(self, shown: list[tuple[Any, Any]]) -> list[Any]:
-        """As few dictionaries as hold all of it."""
-        found: list[dict[Any, Any]] = []
-        for key, part in shown:
-            named = self._key(key)
-            place = next((one for one in found if named not in one), None)
-            if place is None:
-                place = self._kind()
-                found.append(place)
-            place[named] = part
-            self._shown[named] = _sum(self._shown.get(named), part)
-        if found:
-            self._check()
-        return found
-
-    def _key(self, key: Any) -> Any:
-        if key not in self._keys:
-            new = self._room.value(key)
-            self._keys[key] = new if new is key else unlike(new, {*self._keys.values()}, self._room.finder)
-        return self._keys[key]
-
-    def _check(self) -> None:
-        """What was shown under several keys may make no match together."""
-        if len(self._shown) < 2 or self._room.action == "report":
-            return
-        finder = self._room.finder
-        rules = finder.rules(printed_forms(Tree(self._shown)))
-        if rules:
-            raise (
-                ViolationError(rules, self._room.where)
-                if self._room.action == "raise"
-                else RedactionError(rules)
-            )
 
 
 class _Chunks:
@@ -289,17 +178,8 @@ class _Chunks:
     def _joined(self, name: str, blocks: list[Any]) -> list[Any]:
         """Blocks as `+` joins them: one of them may be the pieces of many that came with the same index."""
         assert self._fields.chunk is not None
-        whole = None
+        whole: Any = NOTHING
         for block in blocks:
-            whole = _sum(whole, self._fields.chunk(self._rest, {name: [block]}))
+            whole = summed(whole, self._fields.chunk(self._rest, {name: [block]}))
         joined: list[Any] = getattr(whole, name)
         return joined
-
-
-def _sum(before: Any, part: Any) -> Any:
-    if before is None:
-        return part
-    try:
-        return before + part
-    except TypeError:
-        return part

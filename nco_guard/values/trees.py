@@ -15,7 +15,16 @@ from nco_guard.values.parts import OWN, Branch, Leaf, Opaque, Part, Shape
 from nco_guard.values.roles import Role
 from nco_guard.values.shapes import shape_of
 
-__all__ = ["Group", "Node", "Tree", "piecemeal", "shown_below", "text_in"]
+__all__ = [
+    "Group",
+    "Node",
+    "Tree",
+    "is_read_alone",
+    "piecemeal",
+    "read_with_others",
+    "shown_below",
+    "text_in",
+]
 
 _WAYS = 64  # to one container within a block by which its texts are read with others
 
@@ -178,11 +187,36 @@ def _groups(root: Node, nodes: list[Node]) -> Iterator[Group]:
             continue
         found: dict[tuple[Any, ...], list[Node]] = {}
         for child in node.below:
-            kind = kind_of_block(child.value)
-            for path, leaf in _leaves(child, inside):
-                call = _call_of(child, path) if leaf.role is Role.JSON else None
-                found.setdefault((kind, path or ("text",), call), []).append(leaf)
+            for line, leaf in _lines(child, inside):
+                found.setdefault(line, []).append(leaf)
         yield from (Group(leaves, node.role) for leaves in found.values() if len(leaves) > 1)
+
+
+def _lines(block: Node, inside: set[int]) -> Iterator[tuple[tuple[Any, ...], Node]]:
+    """The texts in a block that are read with those of others, and with which: texts of one line are read as one."""
+    kind = kind_of_block(block.value)
+    for path, leaf in _leaves(block, inside):
+        call = _call_of(block, path) if leaf.role is Role.JSON else None
+        yield (kind, path or ("text",), call), leaf
+
+
+def read_with_others(element: Any, role: Role) -> list[tuple[tuple[Any, ...], str]]:
+    """The texts in an element of a list that are read as one with those of others, if the list is one of blocks.
+
+    With each its line: texts of one line are read as one. `role`: the list's.
+    """
+    block = Tree([element], role).root.below[0]
+    own = f"block {id(block)}"  # arguments of a call that is whole
+    return [(line, text_in(leaf)) for line, leaf in _lines(block, set()) if line[-1] != own]
+
+
+def is_read_alone(element: Any, role: Role) -> bool:
+    """Whether a list with this element is none of blocks, whatever else is in it: its texts are not read as one."""
+    return role is not Role.BLOCKS and not _is_among_blocks(element)
+
+
+def _is_among_blocks(element: Any) -> bool:
+    return isinstance(element, str) or is_block(element) or _says_text(element)
 
 
 def _call_of(block: Node, path: tuple[str, ...]) -> str:
@@ -201,9 +235,8 @@ def _is_block_list(node: Node) -> bool:
         return False
     if node.role is Role.BLOCKS:
         return True
-    blocks = [is_block(child.value) or _says_text(child.value) for child in node.below]
-    return any(blocks) and all(
-        is_a or isinstance(child.value, str) for is_a, child in zip(blocks, node.below, strict=True)
+    return all(_is_among_blocks(child.value) for child in node.below) and any(
+        not isinstance(child.value, str) for child in node.below
     )
 
 
