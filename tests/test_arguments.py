@@ -129,7 +129,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Verifier.verify": (GUARD.verifier.verify, {"text": "hi", "context": ""}),
     "Verifier.find_many": (lambda texts: [*GUARD.verifier.find_many(texts)], {"texts": ["hi"]}),
     "Verifier.stream": (GUARD.verifier.stream, {"piece": 3}),
-    "TextStream.feed": (lambda text: _read(GUARD.verifier.stream(), text), {"text": "hi"}),
+    "FindingStream.feed": (lambda text: _read(GUARD.verifier.stream(), text), {"text": "hi"}),
     "Guard.bind": (
         GUARD.bind,
         {"tokenizer": None, "vocab_width": None, "skip_special_tokens": True, "eos_token_ids": None},

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.analysis.alone import Pieces, constraints_alone
 from nco_guard.analysis.policies import Bound
-from nco_guard.analysis.runs import Pieces, constraints_alone
 from nco_guard.automata.substrings import fold_case
 from nco_guard.compiler import CompiledPolicy, CompiledRule, Constraint, compile_policy
 from nco_guard.errors import PolicyError

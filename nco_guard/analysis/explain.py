@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.analysis.alone import Pieces, constraints_alone
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
-from nco_guard.analysis.runs import Pieces, constraints_alone
 from nco_guard.analysis.tracking import Span, Tracker, tracker
 from nco_guard.compiler import UTF8_RULE, CompiledPolicy, CompiledRule, Constraint
 from nco_guard.errors import StateLimitError

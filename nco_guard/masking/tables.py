@@ -21,7 +21,7 @@ from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import ExitPaths, OpenPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
-from nco_guard.masking.runs import Runs, SoftRun
+from nco_guard.masking.tree_runs import SoftRun, TreeRuns
 from nco_guard.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -84,7 +84,7 @@ class ConstraintTable:
         self._store = store if constraint.key else None
         self._key = digest(constraint.key, vocabulary.digest, tree.merged) if self._store is not None else ""
         self._kept_progress = 0
-        self._run: Runs | SoftRun
+        self._run: TreeRuns | SoftRun
         if self._recall():
             return
         try:
@@ -94,7 +94,7 @@ class ConstraintTable:
 
     def _run_root(self) -> None:
         if self.constraint.hard:
-            self._run = Runs(self.automaton, self._tree, self._seen)
+            self._run = TreeRuns(self.automaton, self._tree, self._seen)
         else:
             self._run = SoftRun(self.automaton, self._tree)
         self._look_at_root()
@@ -104,7 +104,7 @@ class ConstraintTable:
         table = copy.copy(self)
         table._views, table.view_bytes = {}, 0
         table._references = self._references[:1]
-        if isinstance(self._run, Runs):
+        if isinstance(self._run, TreeRuns):
             table._run = self._run.emptied()
         return table
 
@@ -116,7 +116,7 @@ class ConstraintTable:
         if not self.automaton.recall(found):
             return False
         if self.constraint.hard:
-            self._run = Runs(
+            self._run = TreeRuns(
                 self.automaton,
                 self._tree,
                 self._seen,
@@ -310,7 +310,7 @@ class ConstraintTable:
     def nbytes(self) -> int:
         """Bytes held: the root run, the views found so far and the automaton's transitions; not the tree."""
         root = self._root_view
-        run = self._run.root if isinstance(self._run, Runs) else self._run
+        run = self._run.root if isinstance(self._run, TreeRuns) else self._run
         held = run.nbytes + sum(t.nbytes + p.nbytes for _, t, p in self._references[:1])
         held += root.completing.nbytes + root.pending.nbytes
         return held + self.view_bytes + self.open_paths.nbytes + self.automaton.nbytes

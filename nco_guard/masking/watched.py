@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.exits import Bits, ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids
-from nco_guard.masking.runs import Runs
 from nco_guard.masking.tables import ConstraintTable
+from nco_guard.masking.tree_runs import TreeRuns
 from nco_guard.tokens import PrefixTree
 
 __all__ = ["FewTokens", "WatchedTokens", "WaysOut"]
@@ -36,7 +36,7 @@ class _Watch:
         self, table: ConstraintTable, tree: PrefixTree, seen: NDArray[np.bool_], paths: ExitPaths
     ) -> None:
         # More bytes than that after a token are of no interest.
-        self._runs = Runs(table.automaton, tree, seen, slack=paths.longest)
+        self._runs = TreeRuns(table.automaton, tree, seen, slack=paths.longest)
         self._open_paths = table.open_paths
         self._every = paths.every
         self._known: dict[int, _Barred] = {}

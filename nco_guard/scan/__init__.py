@@ -4,6 +4,6 @@
 reports are made of it. Masks, tokenizers and sessions are never involved.
 """
 
-from nco_guard.scan.verifier import TextStream, Verifier
+from nco_guard.scan.verifier import FindingStream, Verifier
 
-__all__ = ["TextStream", "Verifier"]
+__all__ = ["FindingStream", "Verifier"]

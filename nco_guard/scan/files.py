@@ -98,7 +98,7 @@ def verify_file(verifier: Verifier, task: Task, progress: Callable[[int], None] 
     """Verify a file; `progress` is told how many bytes were read. What cannot be read is in the result's errors.
 
     Raises `RedactionError` where a replacement forms a match with what surrounds it; no copy is left then. Memory: a
-    piece of the file, and what a match under way holds (see `TextStream`). Cost: see `Verifier`.
+    piece of the file, and what a match under way holds (see `FindingStream`). Cost: see `Verifier`.
     """
     source = task.source
     result = FileResult(source.name, source.form, found=source.found, redacted=task.target)

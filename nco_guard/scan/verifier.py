@@ -29,7 +29,7 @@ from nco_guard.scan.folds import Folded, fold, settled_length
 from nco_guard.scan.rules import OpenRow, Row, RuleScanner, Stretch
 from nco_guard.verify import Finding, Report
 
-__all__ = ["TextStream", "Verifier"]
+__all__ = ["FindingStream", "Verifier"]
 
 Places = NDArray[np.int64]
 _BATCH = 1 << 22
@@ -124,9 +124,11 @@ class Verifier(Shared):
                 found[index].sort(key=_order)
                 yield first + index, found[index]
 
-    def stream(self, *, piece: int = _PIECE) -> TextStream:
-        """A text that is given piece by piece, such as a large file; see `TextStream`."""
-        return TextStream(self, piece=arguments.whole("piece", piece, "give a number of characters", least=1))
+    def stream(self, *, piece: int = _PIECE) -> FindingStream:
+        """A text that is given piece by piece, such as a large file; see `FindingStream`."""
+        return FindingStream(
+            self, piece=arguments.whole("piece", piece, "give a number of characters", least=1)
+        )
 
     def _report(self, length: int, findings: list[Finding]) -> Report:
         if len(findings) > 1:
@@ -277,7 +279,7 @@ def originals(spans: list[tuple[int, int]], part: Folded, length: int) -> list[t
     return found
 
 
-class TextStream:
+class FindingStream:
     """One text, piece by piece: `feed` and `finish` give findings as soon as nothing to come can change them.
 
     Joined and sorted they are the findings of `Verifier.verify` on the whole text, however it is cut. Offsets count

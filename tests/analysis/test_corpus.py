@@ -9,7 +9,7 @@ import pytest
 
 from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.analysis import overblocking, refused_tokens, sentences
-from nco_guard.analysis.runs import Pieces
+from nco_guard.analysis.alone import Pieces
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
 from nco_guard.automata.parsing import parse
 from nco_guard.compiler import compile_policy

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from nco_guard.automata import Automaton
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["Difference", "Run", "Runs", "SoftRun"]
+__all__ = ["Difference", "SoftRun", "TreeRun", "TreeRuns"]
 
 Nodes = NDArray[np.int64]
 States = NDArray[np.int32]
@@ -69,7 +69,7 @@ class Difference:
         return len(self.matched) + len(self.changed) + len(self.cleared)
 
 
-class Run:
+class TreeRun:
     """The run of an automaton over a tree from one state.
 
     Kept as sorted nodes and their states, or, where these are a good part of the tree, as a state for every node.
@@ -127,7 +127,7 @@ class Run:
         return self._nodes.nbytes + self._states.nbytes if self._all is None else self._all.nbytes
 
 
-class Runs:
+class TreeRuns:
     """The runs of one automaton over one tree: the root's, some others, and how all further ones differ from these.
 
     `known`: the root's run, then up to `_REFERENCES` from states that differ much from all before. A rule for whole
@@ -154,17 +154,17 @@ class Runs:
         self._seen = seen
         self._heights = tree.heights_beyond_ascii if automaton.rests_in_ascii else tree.heights
         self._first: Nodes = np.arange(1, tree.child_count[0] + 1)
-        self.known = [Run(*(self._run_from_start() if root is None else root), len(tree))]
+        self.known = [TreeRun(*(self._run_from_start() if root is None else root), len(tree))]
         self._starts = [automaton.start]  # where each of these runs began
 
-    def emptied(self) -> Runs:
+    def emptied(self) -> TreeRuns:
         """The same, with the root's run alone."""
         runs = copy(self)
         runs.known, runs._starts = self.known[:1], self._starts[:1]
         return runs
 
     @property
-    def root(self) -> Run:
+    def root(self) -> TreeRun:
         """The run from the start."""
         return self.known[0]
 
@@ -229,7 +229,7 @@ class Runs:
                 nearest, usual, on = place, its, differing
         return nearest, self._differing(self.known[nearest], nodes[on], reached[on], usual[on])
 
-    def _apart(self, run: Run, state: int, start: int) -> Difference:
+    def _apart(self, run: TreeRun, state: int, start: int) -> Difference:
         """How the run from a state differs from a known one, by the only bytes by which they come apart."""
         tree, step, walk = self.tree, self.automaton.step, _Walk(self)
         firsts, counts, letters = (array.data for array in (tree.first_child, tree.child_count, tree.byte))
@@ -267,7 +267,7 @@ class Runs:
         )
 
     def _differing(
-        self, run: Run, nodes: Nodes, reached: States, usual: NDArray[np.signedinteger[Any]]
+        self, run: TreeRun, nodes: Nodes, reached: States, usual: NDArray[np.signedinteger[Any]]
     ) -> Difference:
         matches, others, states, cleared = [_NO_NODES], [_NO_NODES], [_NO_STATES], [_NO_NODES]
         while len(nodes):
@@ -327,7 +327,7 @@ class Runs:
         completed = np.full(len(found.matched), COMPLETED, np.int32)
         nodes = np.concatenate([nodes[kept], found.changed, found.matched])
         states = np.concatenate([states[kept], found.states, completed])
-        run = Run(nodes, states, len(self.tree))
+        run = TreeRun(nodes, states, len(self.tree))
         self._starts[len(self.known) :] = [state]
         self.known.append(run)
 
@@ -368,7 +368,7 @@ class Runs:
 class _Walk:
     """What a walk from node to node finds out about how a run differs from a known one."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: TreeRuns) -> None:
         self._distance = runs.automaton.distance
         self._heights = runs._heights.data
         self._slack = runs._slack

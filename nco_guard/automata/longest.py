@@ -22,7 +22,7 @@ from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node,
 from nco_guard.automata.syntax import Sequence as Items
 from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
 
-__all__ = ["FsmRuns", "PatternRuns", "Runs", "SpanFinder", "reach", "runs_of"]
+__all__ = ["FsmRuns", "MachineRuns", "PatternRuns", "SpanFinder", "reach", "runs_of"]
 
 # What a step gives: the next state (`OVER`: no match goes on), and the ends that it completes, each as (0 or 1: before
 # or after the character, the duty that it waits for, or `FREE`), later ends first.
@@ -37,7 +37,7 @@ _WINDOW, _WIDEST = 64, 1 << 12
 _MANY = 100_000  # states of runs, after which they are forgotten
 
 
-class Runs(Protocol):
+class MachineRuns(Protocol):
     """Runs of one machine over classes of characters; `end` is the class of the end of the text."""
 
     classes: CharClasses
@@ -105,7 +105,7 @@ class PatternRuns:
         self._begun: dict[int, int] = {}
 
     def begin(self, before: Sequence[int], *, at_start: bool) -> int:
-        """See `Runs`. `before` holds `reach + 1` characters, or all that there are."""
+        """See `MachineRuns`. `before` holds `reach + 1` characters, or all that there are."""
         machine = self._machine
         if not self._runners:
             last = before[-1] if len(before) else -1
@@ -143,7 +143,7 @@ class PatternRuns:
         return duty
 
     def step(self, state: int, cls: int) -> Step:
-        """See `Runs`."""
+        """See `MachineRuns`."""
         key = state * (self.end + 1) + cls
         known = self._steps.get(key)
         if known is None:
@@ -192,7 +192,7 @@ class PatternRuns:
         return self._machine.end if cls == self.end else self._machine._in_pattern(cls)
 
     def settle(self, duty: int, cls: int) -> int:
-        """See `Runs`."""
+        """See `MachineRuns`."""
         key = duty * (self.end + 1) + cls
         known = self._settled.get(key)
         if known is None:
@@ -213,11 +213,11 @@ class PatternRuns:
 
     @property
     def crowded(self) -> bool:
-        """See `Runs`."""
+        """See `MachineRuns`."""
         return self._machine.crowded or len(self._states) + len(self._duties) > _MANY
 
     def carried(self, state: int, duties: Sequence[int]) -> tuple[Self, int, list[int]]:
-        """See `Runs`."""
+        """See `MachineRuns`."""
         main, runners, before, total = self._states[state]
         held = [self._duties[duty] for duty in duties]
         ds = (main, *runners, *(d for source, behind, _ in held for d in (source, *behind)))
@@ -245,11 +245,11 @@ class FsmRuns:
         self._steps: dict[int, Step] = {}
 
     def begin(self, before: Sequence[int], *, at_start: bool) -> int:
-        """See `Runs`: a word starts alike everywhere."""
+        """See `MachineRuns`: a word starts alike everywhere."""
         return 0
 
     def step(self, state: int, cls: int) -> Step:
-        """See `Runs`."""
+        """See `MachineRuns`."""
         if cls == self.end:
             return OVER, ()
         key = state * (self.end + 1) + cls
@@ -272,11 +272,11 @@ class FsmRuns:
     crowded = False  # a run is a state of the automaton
 
     def carried(self, state: int, duties: Sequence[int]) -> tuple[Self, int, list[int]]:
-        """See `Runs`."""
+        """See `MachineRuns`."""
         return self, state, list(duties)
 
     def settle(self, duty: int, cls: int) -> int:
-        """See `Runs`: words wait for nothing, so this is never asked."""
+        """See `MachineRuns`: words wait for nothing, so this is never asked."""
         raise ValueError("an automaton has no duties")
 
 
@@ -294,7 +294,7 @@ class SpanFinder:
     """
 
     def __init__(
-        self, runs: Runs, text: str, low: int, high: int, *, opens: bool = True, closes: bool = True
+        self, runs: MachineRuns, text: str, low: int, high: int, *, opens: bool = True, closes: bool = True
     ) -> None:
         self._runs = runs
         self._text = text
