@@ -1,35 +1,77 @@
-"""Arrays and tables of NumPy and pandas, looked at where they are already imported by whoever made one."""
+"""Arrays and tables of NumPy, pandas and torch, and XML: looked at where whoever made one has imported them."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from nco_guard.values.parts import Branch, Leaf, Part
 from nco_guard.values.scalars import prints
 
-__all__ = ["array_shape"]
+__all__ = ["array_shape", "class_read_here"]
 
 
 def array_shape(value: Any) -> Any:
-    """The shape of an array, a series, an index or a table; None for anything else."""
+    """The shape of an array, a series, an index, a table or an element of XML; None for anything else."""
     for base in type(value).__mro__:
-        root = base.__module__.partition(".")[0]
-        if root == "numpy":
-            return _numpy(value)
-        if root == "pandas":
-            return _pandas(value)
+        look = _LOOKS.get(base.__module__.partition(".")[0])
+        if look is not None:
+            return look(value)
     return None
+
+
+def class_read_here(kind: type) -> type:
+    """The nearest class of these packages, whose own way of printing shows elements; else `object`."""
+    return next((base for base in kind.__mro__ if base.__module__.partition(".")[0] in _LOOKS), object)
+
+
+def _nothing(value: Any) -> Any:
+    return Leaf(())
+
+
+def _torch(value: Any) -> Any:
+    torch = sys.modules["torch"]
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.is_meta:
+        return _nothing(value)
+    flat = value.detach().cpu().to_dense().reshape(-1).tolist()
+    return Branch([Part(index, part) for index, part in enumerate(flat)], list, plain=False)
+
+
+def _xml(value: Any) -> Any:
+    """An element of XML: what a reader sees of it is the text of all that is in it."""
+    if type(value).__name__ != "Element" or not hasattr(value, "attrib"):
+        return None
+    names = ("tag", "text", "tail", "attrib")
+    parts = [*(Part(name, getattr(value, name)) for name in names), Part("children", list(value))]
+
+    def rebuild(new: list[Any]) -> Any:
+        made = type(value)("")
+        for name, part in zip(names, new, strict=False):
+            setattr(made, name, part)
+        made.extend(new[-1])
+        return made
+
+    return Branch(parts, rebuild, plain=False, extra=("".join(value.itertext()),))
 
 
 def _numpy(value: Any) -> Any:
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.void) and value.dtype.names is None:
-        return None
+        return _nothing(value)
+    if isinstance(value, numpy.dtype):
+        parts = [
+            Part("name", str(value)),
+            Part("names", _field_names(value)),
+            Part("metadata", _notes(value)),
+        ]
+        return Branch(parts, lambda new: new[0], plain=False)
     if isinstance(value, numpy.generic):
         plain = value.item()
         own = (str(value),) if not isinstance(plain, bytes) else ()
-        own = (*own, *_field_names(value.dtype))
+        own = (*own, *_field_names(value.dtype), *map(str, _notes(value.dtype)))
         return Leaf(tuple(dict.fromkeys((*own, *(prints(plain) or (str(plain),))))))
     if not isinstance(value, numpy.ndarray):
         return None
@@ -38,10 +80,11 @@ def _numpy(value: Any) -> Any:
     flat = numpy.asarray(value.data if masked else value).ravel().tolist()
     parts = [Part(index, part) for index, part in enumerate(flat)]
     parts.append(Part("names", _field_names(value.dtype)))
+    parts.append(Part("metadata", _notes(value.dtype)))
     parts.append(Part("fill_value", numpy.asarray(value.fill_value).tolist() if masked else None))
 
     def rebuild(new: list[Any]) -> Any:
-        made = unmasked(new[:-2])
+        made = unmasked(new[:-3])
         return numpy.ma.array(made, mask=_any_mask(value)) if masked else made
 
     def unmasked(new: list[Any]) -> Any:
@@ -58,15 +101,21 @@ def _numpy(value: Any) -> Any:
 
 def _field_names(dtype: Any) -> list[str]:
     """Names and titles of the fields of a structured type, also within others."""
-    found: list[str] = []
+    return list(dict.fromkeys(name for within in _types(dtype) for name in within.fields or ()))
+
+
+def _notes(dtype: Any) -> list[Any]:
+    """What was noted at a type or at those within it."""
+    return [dict(within.metadata) for within in _types(dtype) if within.metadata]
+
+
+def _types(dtype: Any) -> Iterator[Any]:
     left = [dtype]
     while left:
         now = left.pop()
+        yield now
         left += [now.base] if now.subdtype is not None else []
-        for name, (inner, *_) in (now.fields or {}).items():
-            found.append(name)
-            left.append(inner)
-    return list(dict.fromkeys(found))
+        left += [inner for inner, *_ in (now.fields or {}).values()]
 
 
 def _any_mask(value: Any) -> Any:
@@ -136,11 +185,19 @@ def _pandas(value: Any) -> Any:
         parts = [Part("values", value.tolist()), Part("name", value.name), Part("unused", _unused(value))]
         return Branch(parts, lambda new: pandas.Index(new[0], dtype=object, name=new[1]), plain=False)
     if value is pandas.NaT or value is pandas.NA:
-        return None
-    return Leaf((str(value),))
+        return _nothing(value)
+    if isinstance(value, pandas.api.extensions.ExtensionArray):
+        parts = [Part("values", list(value)), Part("categories", _unused(value))]
+        return Branch(parts, lambda new: pandas.array(new[0], dtype=object), plain=False)
+    if isinstance(value, (pandas.Timedelta, pandas.Period, pandas.Interval)):
+        return Leaf((str(value), repr(value)))
+    return None
 
 
 def _name(index: Any, names: list[Any]) -> None:
     """An index made anew has one level."""
     if index.nlevels == len(names):
         index.names = names
+
+
+_LOOKS = {"numpy": _numpy, "pandas": _pandas, "torch": _torch, "xml": _xml}

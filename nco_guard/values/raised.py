@@ -18,7 +18,7 @@ def prints_of(error: BaseException) -> tuple[str, ...]:
     """What an error prints as, and what its class is called."""
     kind = type(error)
     found = [kind.__name__, kind.__qualname__]
-    for show in (str, repr):
+    for show in (str, repr, format):
         try:
             found.append(show(error))
         except Exception:

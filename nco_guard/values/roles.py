@@ -40,13 +40,15 @@ class Fields:
 
     roles: of the fields that have one; others are VALUE. rebuild: makes the object anew (None: a copy, not validated).
     chunk: makes a piece like another one that has some fields alone. With it, objects of this type are pieces of one,
-    which `+` joins: their TEXT and BLOCKS fields stream, all else is kept until the stream is over.
+    which `+` joins: their TEXT and BLOCKS fields stream, all else is kept until the stream is over. vouched: the class
+    that was registered, whose own `str` and `repr` show fields alone.
     """
 
     kind: type
     roles: Mapping[str, Role] = field(default_factory=dict)
     rebuild: Rebuild | None = None
     chunk: Rebuild | None = None
+    vouched: type = object
 
 
 _registered: dict[type, Fields] = {}
@@ -60,7 +62,8 @@ def register(
     """Say how objects of a type, and of types derived from it, are read.
 
     `fields`: attribute -> role, added to what is registered for the types that it derives from; attributes not named
-    are read as VALUE. `rebuild`, `chunk`: see `Fields`. The last registration of a type counts.
+    are read as VALUE. `rebuild`, `chunk`: see `Fields`. The last registration of a type counts. What objects print by
+    methods that the type itself has is taken to be its fields; what a derived type prints in another way is searched.
     """
     if not isinstance(kind, type) or not isinstance(fields, Mapping):
         raise ArgumentError(
@@ -94,6 +97,6 @@ def fields_of(kind: type) -> Fields | None:
                 roles.update(part.roles)
             rebuild = next((part.rebuild for part in known if part.rebuild is not None), None)
             chunk = next((part.chunk for part in known if part.chunk is not None), None)
-            found = Fields(kind, roles, rebuild, chunk)
+            found = Fields(kind, roles, rebuild, chunk, known[0].kind)
         _found[kind] = found
     return found

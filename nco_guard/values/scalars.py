@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from pydantic import SecretBytes, SecretStr
+from pydantic_core import MultiHostUrl, Url
 
 __all__ = ["decoded", "prints"]
 
@@ -75,11 +75,24 @@ def _written_out(value: Decimal) -> list[str]:
 
 
 def _date(value: Any) -> list[str]:
-    return [str(value), value.isoformat()]
+    zone = getattr(value, "tzinfo", None)
+    shown = [str(value), value.isoformat()]
+    return shown if zone is None else [*shown, repr(value), str(zone), value.tzname() or ""]
 
 
 def _enum(value: Enum) -> list[str]:
-    return [str(value), value.name, *(prints(value.value) or (str(value.value),))]
+    name = value.name or ""  # members of a flag together may have none
+    return [str(value), repr(value), name, *(prints(value.value) or (str(value.value),))]
+
+
+def _pattern(value: re.Pattern[Any]) -> list[str]:
+    pattern = value.pattern
+    # Printed is the beginning alone.
+    return [str(value), pattern if isinstance(pattern, str) else decoded(pattern) or ""]
+
+
+def _address(value: Any) -> list[str]:
+    return [str(value), value.unicode_string()]
 
 
 def _text(value: Any) -> list[str]:
@@ -104,5 +117,7 @@ _KINDS: tuple[tuple[Any, Callable[[Any], list[str]]], ...] = (
     (Decimal, _decimal),
     ((datetime.date, datetime.time), _date),
     ((datetime.timedelta, datetime.tzinfo, complex, fractions.Fraction, uuid.UUID, pathlib.PurePath), _text),
-    ((ipaddress._IPAddressBase, range, slice, re.Pattern, SecretStr, SecretBytes), _text),
+    ((ipaddress._IPAddressBase, range), _text),
+    (re.Pattern, _pattern),
+    ((Url, MultiHostUrl), _address),
 )

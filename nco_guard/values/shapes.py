@@ -5,27 +5,36 @@ Nothing here knows a policy. `shape_of` looks one level deep and never calls cod
 
 from __future__ import annotations
 
-import _thread
 import array
 import collections
 import copy
-import dataclasses
+import functools
 import io
-import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
+import typing
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
-from nco_guard.values.arrays import array_shape
+from nco_guard.values.arrays import array_shape, class_read_here
 from nco_guard.values.blocks import role_of_key
+from nco_guard.values.held import (
+    EMPTY,
+    EXTRA,
+    apart_from_content,
+    attributes,
+    cached,
+    cannot_be_read,
+    is_whole,
+)
 from nco_guard.values.parts import OWN, Bare, Branch, Leaf, Opaque, Part, Shape
 from nco_guard.values.raised import attributes_of, plain_error, prints_of
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.scalars import decoded, prints
+from nco_guard.values.shown import own_words
 
 __all__ = ["copied", "shape_of"]
 
@@ -33,20 +42,13 @@ _CODE = (
     type,
     types.FunctionType,
     types.BuiltinFunctionType,
+    types.MethodType,
     types.ModuleType,
     types.MethodWrapperType,
     types.GenericAlias,
+    types.UnionType,
+    typing.TypeVar,
 )
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-_EXTRA = "__pydantic_extra__"
-_BUILT_IN = (
-    str, bytes, bytearray, int, float, list, tuple, dict, set, frozenset, collections.deque, collections.UserDict,
-    collections.UserList,
-)  # fmt: skip
-# How the values of these modules print is known, and is what their parts do.
-_KNOWN_PRINTERS = ("builtins", "collections", "enum")
-# They hold nothing that anybody could read.
-_EMPTY = (type(None), type(...), type(NotImplemented), _thread.LockType, _thread.RLock)
 
 
 def shape_of(value: Any, role: Role = Role.VALUE) -> Shape:
@@ -62,7 +64,7 @@ def shape_of(value: Any, role: Role = Role.VALUE) -> Shape:
 
 def _shape_of(value: Any, role: Role) -> Shape:
     kind = type(value)
-    if kind in _EMPTY or role in (Role.KEEP, Role.MEDIA):
+    if kind in EMPTY or role in (Role.KEEP, Role.MEDIA):
         return None
     if kind is str:
         return Leaf((value,), None, True)
@@ -71,11 +73,17 @@ def _shape_of(value: Any, role: Role) -> Shape:
     registered = fields_of(kind)
     if registered is not None:
         return _object(value, registered)
-    if kind not in _BUILT_IN and isinstance(value, _BUILT_IN) and not isinstance(value, Enum):
-        attributes, shown = _apart_from_content(value), _own_words(value)
-        if attributes or shown:
-            return _derived(value, role, attributes, shown)
-    return _bare(value, role)
+    if not is_whole(kind):
+        return Opaque(kind.__name__)
+    for handles, make in _OBJECTS:
+        if isinstance(value, handles):
+            return make(value, role)
+    bare = _bare(value, role)
+    if bare is _UNKNOWN:
+        return Opaque(kind.__name__) if cannot_be_read(value) else _record(value, role)
+    apart = apart_from_content(value)
+    words = own_words(value, class_read_here(kind), apart.values())
+    return _derived(value, role, apart, words) if apart or words else bare
 
 
 def _bare(value: Any, role: Role) -> Shape:
@@ -84,7 +92,8 @@ def _bare(value: Any, role: Role) -> Shape:
     for handles, make in _SHAPES:
         if isinstance(value, handles):
             return make(value, role)
-    return array_shape(value) or _other(value)
+    shape: Shape = array_shape(value) or _UNKNOWN
+    return shape
 
 
 # -- classes derived from built-in ones ------------------------------------------------------------------------
@@ -99,34 +108,22 @@ def _derived(value: Any, role: Role, attributes: dict[str, Any], shown: tuple[st
         made = copy.copy(value) if new[0] is content else new[0]
         if type(made) is not type(value) or not attributes:
             return made
+        _refuse_same(made, value)
         for name in attributes.keys() - new[1].keys():
             if hasattr(made, name):
                 object.__delattr__(made, name)
         for name, part in new[1].items():
-            object.__setattr__(made, name, part)
+            callable_or_none = None if name == "default_factory" and not callable(part) else part
+            object.__setattr__(made, name, callable_or_none)
         return made
 
     return Branch(parts, rebuild, style=OWN, extra=shown)
 
 
-def _apart_from_content(value: Any) -> dict[str, Any]:
-    held = _held_attributes(value)
-    if isinstance(value, (collections.UserDict, collections.UserList)):
-        held.pop("data", None)
-    return held
-
-
-def _own_words(value: Any) -> tuple[str, ...]:
-    """What a value prints as, where its class does not leave that to the built-in one."""
-    return _printed(value, [name for name in _SHOWS if _prints_itself(type(value), name)])
-
-
-def _prints_itself(kind: type, name: str) -> bool:
-    for base in kind.__mro__:
-        if name in base.__dict__:
-            module = getattr(base.__dict__[name], "__module__", None) or base.__module__
-            return module not in _KNOWN_PRINTERS
-    return False
+def _refuse_same(made: Any, value: Any) -> None:
+    """There is only one of some objects, such as members of enums, and those are the program's."""
+    if made is value:
+        raise TypeError(f"a {type(value).__name__} cannot be copied")
 
 
 def _same_text(text: str) -> str:
@@ -171,12 +168,46 @@ def _bytes_file(value: io.BytesIO, role: Role) -> Shape:
 
 
 def _code(value: Any, role: Role) -> Shape:
-    return Leaf((_without_addresses(repr(value)),))
+    own = getattr(value, "__self__", None)
+    if own is None or isinstance(own, (type, types.ModuleType)):
+        return Leaf(own_words(value))
+    return _of_others(value, {"self": own})
 
 
-def _without_addresses(text: str) -> str:
-    """What an object prints as, without where it is in memory: those digits are nobody's number."""
-    return _ADDRESS.sub("", text)
+def _bound(value: functools.partial[Any], role: Role) -> Shape:
+    held = {"function": value.func, "arguments": value.args, "keywords": value.keywords}
+
+    def rebuild(new: list[Any]) -> Any:
+        return functools.partial(new[0], *new[1], **new[2])
+
+    return _of_others(value, held, rebuild)
+
+
+def _weak(value: weakref.ref[Any], role: Role) -> Shape:
+    return _of_others(value, {"object": value()})
+
+
+def _slice(value: slice, role: Role) -> Shape:
+    return _of_others(
+        value, {"start": value.start, "stop": value.stop, "step": value.step}, lambda new: slice(*new)
+    )
+
+
+def _of_others(
+    value: Any, held: Mapping[str, Any], rebuild: Callable[[list[Any]], Any] | None = None
+) -> Branch:
+    """What refers to other objects, with its attributes; without `rebuild` it cannot be made anew."""
+    parts = [Part(name, part) for name, part in held.items()]
+    if attributes_beside := list(apart_from_content(value).items()):
+        parts.append(Part("attributes", attributes_beside))
+
+    def made(new: list[Any]) -> Any:
+        if rebuild is None:
+            raise TypeError(f"a {type(value).__name__} cannot be made anew")
+        return rebuild(new)
+
+    about = [part for one in held.values() for part in (one, getattr(one, "__self__", None))]
+    return Branch(parts, made, plain=False, extra=own_words(value, parts=about))
 
 
 # -- containers ------------------------------------------------------------------------------------------------
@@ -252,7 +283,14 @@ def _chain(value: collections.ChainMap[Any, Any], role: Role) -> Shape:
 
 
 def _view(value: Any, role: Role) -> Shape:
-    return _items(list(value), role)
+    shape = _items(list(value), role)
+    assert isinstance(shape, Branch)
+    whole = getattr(value, "mapping", None)
+    if whole is None:
+        return shape
+    # Of a dictionary it shows a part, and gives all of it.
+    parts, rebuild = [*shape.parts, Part("mapping", whole)], shape.rebuild
+    return Branch(parts, lambda new: rebuild(new[:-1]), plain=False, style="list")
 
 
 # -- objects ---------------------------------------------------------------------------------------------------
@@ -260,7 +298,7 @@ def _view(value: Any, role: Role) -> Shape:
 
 def _object(value: Any, fields: Fields | None) -> Shape:
     """An object by its attributes, as they are registered."""
-    own = _attributes(value)
+    own = attributes(value)
     roles = {} if fields is None else fields.roles
     names = [*own, *(name for name in roles if name not in own and hasattr(value, name))]
     parts = [
@@ -273,76 +311,31 @@ def _object(value: Any, fields: Fields | None) -> Shape:
         changed = {part.name: now for part, now in zip(parts, new, strict=True) if now is not part.value}
         if rebuild is None:
             return copied(value, changed)
-        extra = {_EXTRA: changed.pop(_EXTRA)} if _EXTRA in changed else {}
+        extra = {EXTRA: changed.pop(EXTRA)} if EXTRA in changed else {}
         made = rebuild(value, changed) if changed else value
         return copied(made, extra) if extra else made
 
-    return Branch(parts, put, plain=fields is None)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    if isinstance(value, BaseModel):
-        fields = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
-        # Of fields that a model did not declare, the names came with the data.
-        extra = {_EXTRA: value.__pydantic_extra__} if value.__pydantic_extra__ else {}
-        return {**fields, **extra, **_cached(value), **_private(value)}
-    if dataclasses.is_dataclass(value):
-        named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
-        return {**named, **{k: v for k, v in _held_attributes(value).items() if k not in named}}
-    return _held_attributes(value)
-
-
-def _held_attributes(value: Any) -> dict[str, Any]:
-    """What an object holds in slots and in its dictionary."""
-    slots = [name for base in type(value).__mro__ for name in _slots_of(base) if hasattr(value, name)]
-    return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
-
-
-def _cached(value: BaseModel) -> dict[str, Any]:
-    """What a model keeps beside its fields, such as a cached property that was asked for."""
-    fields = type(value).model_fields
-    return {
-        name: part
-        for name, part in value.__dict__.items()
-        if name not in fields and not _cannot_be_read(part)
-    }
-
-
-def _private(value: BaseModel) -> dict[str, Any]:
-    """A model's private attributes that hold data; what a program keeps there to work with is its own."""
-    held = value.__pydantic_private__ or {}
-    return {name: part for name, part in held.items() if not _cannot_be_read(part)}
-
-
-def _cannot_be_read(value: Any) -> bool:
-    return isinstance(value, (Iterator, io.IOBase)) or hasattr(value, "__await__")
-
-
-def _slots_of(base: type) -> list[str]:
-    """The names of a class's slots as they are on the object: those that are private to it carry its name."""
-    slots = base.__dict__.get("__slots__", ())
-    prefix = f"_{base.__name__.lstrip('_')}"
-    return [
-        prefix + name if name.startswith("__") and not name.endswith("__") and prefix != "_" else name
-        for name in ((slots,) if isinstance(slots, str) else slots)
-        if name not in ("__dict__", "__weakref__")
-    ]
+    kind = type(value)
+    words = own_words(value, object if fields is None else fields.vouched, own.values())
+    named = () if fields is not None else (kind.__qualname__,)
+    return Branch(parts, put, plain=fields is None, extra=(*named, *words))
 
 
 def copied(value: Any, changed: Mapping[str, Any]) -> Any:
     """A copy with other fields, not validated: a field may have to hold a text where it held a number."""
     if isinstance(value, BaseModel):
         private = value.__pydantic_private__ or {}
-        beside = {name: changed[name] for name in _cached(value) if name in changed}
-        apart = (*private, _EXTRA, *beside)
+        beside = {name: changed[name] for name in cached(value) if name in changed}
+        apart = (*private, EXTRA, *beside)
         model = value.model_copy(update={name: part for name, part in changed.items() if name not in apart})
         model.__dict__.update(beside)
-        if _EXTRA in changed:
-            object.__setattr__(model, _EXTRA, changed[_EXTRA])
+        if EXTRA in changed:
+            object.__setattr__(model, EXTRA, changed[EXTRA])
         if model.__pydantic_private__ is not None:
             model.__pydantic_private__.update({n: part for n, part in changed.items() if n in private})
         return model
     new = copy.copy(value)
+    _refuse_same(new, value)
     for name, part in changed.items():
         object.__setattr__(new, name, part)
     return new
@@ -369,65 +362,22 @@ def _error(value: BaseException, role: Role) -> Shape:
 
 
 def _record(value: Any, role: Role) -> Shape:
-    shape = _object(value, None)
-    assert isinstance(shape, Branch)
-    return dataclasses.replace(shape, extra=_shown(value)) if _tells_more(type(value)) else shape
+    return _object(value, None)
 
 
-def _tells_more(kind: type) -> bool:
-    """Whether objects of a class may print as more than their attributes."""
-    if issubclass(kind, BaseModel):
-        own = (kind.__repr__, kind.__str__, kind.__repr_args__)
-        common = (BaseModel.__repr__, BaseModel.__str__, BaseModel.__repr_args__)
-        return own != common or bool(kind.model_computed_fields)
-    made = dataclasses.is_dataclass(kind) and hasattr(kind.__repr__, "__wrapped__")
-    return not (made and not _defines(kind, "__str__"))
-
-
-def _shown(value: Any) -> tuple[str, ...]:
-    """What an object prints as, where that is its own class's doing."""
-    kind = type(value)
-    said = _defines(kind, "__repr__")
-    return _printed(
-        value, [name for name in _SHOWS if (said and name != "__format__") or _defines(kind, name)]
-    )
-
-
-_SHOWS: dict[str, Callable[[Any], str]] = {"__str__": str, "__repr__": repr, "__format__": format}
-
-
-def _printed(value: Any, ways: Sequence[str]) -> tuple[str, ...]:
-    found: list[str] = []
-    for way in ways:
-        try:
-            found.append(_without_addresses(_SHOWS[way](value)))
-        except Exception:
-            continue
-    return tuple(dict.fromkeys(found))
-
-
-def _defines(kind: type, name: str) -> bool:
-    return any(name in base.__dict__ for base in kind.__mro__[:-1])
-
-
-def _other(value: Any) -> Shape:
-    """Objects of classes that nobody told us about: their attributes, and what they print as."""
-    kind = type(value)
-    if kind is object:
-        return None
-    if _cannot_be_read(value):
-        return Opaque(kind.__name__)
-    speaks = any(_defines(kind, name) for name in _SHOWS)
-    if speaks or hasattr(value, "__dict__") or any(_slots_of(base) for base in kind.__mro__):
-        return _record(value, Role.VALUE)
-    return Opaque(kind.__name__)
-
-
-_SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
+#: What is no content of a known class.
+_UNKNOWN: Any = Opaque("")
+_OBJECTS: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (BaseException, _error),
+    (BaseModel, _record),
+    (_CODE, _code),
+    (functools.partial, _bound),
+    (weakref.ref, _weak),
+    (slice, _slice),
+)
+_SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (str, _string),
     ((bytes, bytearray, memoryview), _bytes),
-    (BaseModel, _record),
     (collections.ChainMap, _chain),
     ((Mapping, collections.UserDict), _mapping),
     (array.array, _array),
@@ -436,5 +386,4 @@ _SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     ((collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView), _view),
     (io.StringIO, _string_file),
     (io.BytesIO, _bytes_file),
-    (_CODE, _code),
 )

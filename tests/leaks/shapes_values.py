@@ -186,6 +186,20 @@ def a_card(secret: Secret) -> Any:
     return enum.IntEnum("Card", {"NUMBER": secret.number}).NUMBER  # type: ignore[attr-defined]
 
 
+@dataclasses.dataclass
+class Formatted:
+    first: str
+    last: str
+
+    def __format__(self, spec: str) -> str:
+        return self.first + self.last
+
+
+def _noted(value: Any, name: str, text: str) -> Any:
+    setattr(value, name, text)
+    return value
+
+
 def circular(secret: Secret) -> Any:
     inner: list[Any] = [secret.text]
     inner.append(inner)
@@ -294,6 +308,14 @@ VALUES: list[Shape] = shapes(
         "array with fields": lambda s: np.array([(s.text, 1)], dtype=[("mail", "U64"), ("n", "i4")]),
         "array without dimensions": lambda s: np.array(s.number),
         "array.array": lambda s: array.array("q", [1, s.number]),
+        "name of a file": lambda s: _noted(io.BytesIO(b"fine"), "name", s.text),
+        "attribute of a mapping": lambda s: _noted(Mapped({"a": 1}), "note", s.text),
+        "secret": lambda s: pydantic.SecretStr(s.text),
+        "argument of a partial": lambda s: functools.partial(str, s.text),
+        "zone's name": lambda s: datetime.datetime(
+            2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(0), s.text)
+        ),
+        "object that formats itself by it": lambda s: Formatted(*s.pieces(2)[:2]),
         "StringIO": lambda s: {"file": io.StringIO(s.text)},
         "circular": circular,
         "deep": deep,

@@ -30,6 +30,8 @@ from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.schema import (
     BaseNode,
+    Document,
+    ImageDocument,
     ImageNode,
     IndexNode,
     MediaResource,
@@ -107,6 +109,8 @@ register(
     {"image": _DROP, "image_path": _DROP, "image_url": _DROP, "text_embedding": _KEEP},
     rebuild=_anew,
 )
+for _document in (Document, ImageDocument):  # which print themselves in a way of their own
+    register(_document, {})
 register(IndexNode, {"index_id": Role.IDENTIFIER, "obj": _DROP}, rebuild=_anew)
 register(MediaResource, {"text": Role.TEXT, "data": _DROP, "embeddings": _KEEP}, rebuild=_resource)
 register(RelatedNodeInfo, {"node_id": Role.IDENTIFIER, "hash": Role.IDENTIFIER, "node_type": _KEEP})
