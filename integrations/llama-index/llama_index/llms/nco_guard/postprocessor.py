@@ -17,8 +17,8 @@ from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import UnsupportedError, ViolationError
 from nco_guard.redaction import Replacement
+from nco_guard.scan import Verifier
 from nco_guard.values import Cleaner
-from nco_guard.verify import verify
 
 __all__ = ["NCOGuardPostprocessor"]
 
@@ -38,7 +38,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         replacement: what stands where a match was, a text or a function from a rule's id to one.
         audit: receives one verification event per node, offsets and never text.
 
-    Cost: linear in the text, about as `nco_guard.verify`. Images, sound, video and objects in nodes cannot be searched:
+    Cost: linear in the text, as `nco_guard.Verifier`. Images, sound, video and objects in nodes cannot be searched:
     "redact" takes them out of the node, "drop" leaves the node out, "raise" raises `UnsupportedError`. Raises
     `PolicyError` at construction for a replacement that is itself forbidden.
     """
@@ -50,6 +50,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     _policy: CompiledPolicy = PrivateAttr()
     _replacement: Replacement = PrivateAttr()
     _audit: Sink | None = PrivateAttr(default=None)
+    _verifier: Verifier = PrivateAttr()
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         super().__init__(**fields)
         keyed = policy.keyed(audit) if audit is not None and isinstance(policy, Guard) else audit
         self._policy, self._replacement, self._audit = compiled, replacement, keyed
+        self._verifier = Verifier(compiled)
 
     def __getstate__(self) -> dict[Any, Any]:
         if self._audit is not None:
@@ -109,7 +111,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
 
     def _record(self, recorder: RunRecorder, scored: NodeWithScore, *, ok: bool) -> None:
         """What is recorded of a node is about the text that LlamaIndex renders of it."""
-        shown = verify(self._policy, scored.node.get_content(metadata_mode=MetadataMode.ALL))
+        shown = self._verifier.verify(scored.node.get_content(metadata_mode=MetadataMode.ALL))
         recorder.verification(
             ok=ok,
             length=shown.length,
