@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,14 @@ from transformers import GenerationConfig, pipeline
 
 from nco_guard import Guard, Policy, RegexRule, StringRule, verify
 from nco_guard.demo import load
-from nco_guard.errors import ArgumentError, NCOGuardError, PolicyError, TokenizerError, UnsupportedError
+from nco_guard.errors import (
+    ArgumentError,
+    NCOGuardError,
+    PatternError,
+    PolicyError,
+    TokenizerError,
+    UnsupportedError,
+)
 
 
 @dataclass(frozen=True)
@@ -275,6 +283,9 @@ MISTAKES: list[tuple[str, Call, type[NCOGuardError], str]] = [
     ),
 ]
 
+# A regex that was not written raw: what stands there, and what was likely meant.
+SLIPS = [("\a", r"\\a"), ("\b", r"\\b"), ("\v", r"\\v"), ("\f", r"\\f")]
+
 
 @pytest.fixture(scope="module")
 def loaded() -> tuple[Any, Any]:
@@ -331,3 +342,43 @@ def test_every_slip_is_judged_as_transformers_judges_it(loaded: tuple[Any, Any])
         except Exception as error:
             ours = "no such option" in str(error)
         assert ours == refused, name
+
+
+@pytest.mark.parametrize(("character", "meant"), SLIPS)
+@pytest.mark.parametrize("field", ["regex", "stop_at"])
+def test_a_regex_that_was_not_written_raw_is_refused_with_the_mend(
+    character: str, meant: str, field: str
+) -> None:
+    fields = {"regex": "codeword", field: f"code{character}word"}
+    wanted = rf"rule 'a': field '{field}': .* at position 4: .* {meant} was likely meant.* r\"{meant}\", in YAML single"
+    escaped = character.encode("unicode_escape").decode()
+    files = (
+        lambda: RegexRule(id="a", **fields),
+        lambda: Policy.from_yaml(
+            f'name: x\nrules:\n- id: a\n  regex: code\n  {field}: "code{escaped}word"\n'
+        ),
+        lambda: Policy.from_json(json.dumps({"name": "x", "rules": [{"id": "a", **fields}]})),
+    )
+    for make in files if field == "stop_at" else (files[0], files[2]):
+        with pytest.raises(PatternError, match=wanted) as caught:
+            make()
+        assert "codeword" not in str(caught.value)
+        assert caught.value.position == 4
+    assert f"\\x{ord(character):02x}" in str(caught.value)  # how to write it, if it is meant
+
+
+def test_double_quotes_in_a_file_are_answered_by_single_ones() -> None:
+    with pytest.raises(PatternError, match=r"backspace .* in YAML single quotes, .*line 4"):
+        Policy.from_yaml('name: x\nrules:\n- id: a\n  regex: "\\bfoo\\b"\n')
+    for slip in (r"\d+", r"\xZZ", r"\sa"):
+        with pytest.raises(PolicyError, match=r"escape .*; put the value between single quotes.* line 4"):
+            Policy.from_yaml(f'name: x\nrules:\n- id: a\n  regex: "{slip}"\n')
+    policy = Policy.from_yaml("name: x\nrules:\n- id: a\n  regex: '\\bfoo\\b'\n")
+    assert [f.start for f in verify(policy, "a foo").findings] == [2]
+
+
+def test_characters_that_a_regex_may_hold_are_taken() -> None:
+    for regex in ("a\tb", "a\r\nb", "(?x) a \n b", r"[\b]", r"\x08\x0c\f\v\a", re.escape("a\f\v\t\nb")):
+        assert verify(Policy(name="x", rules=[RegexRule(id="a", regex=regex)]), "").ok
+    strings = StringRule(id="a", strings=["a\bb\f"])
+    assert not verify(Policy(name="x", rules=[strings]), "a\bb\f").ok

@@ -27,6 +27,14 @@ IGNORABLE_SETS = ("zero-width", "combining", "punctuation")
 
 # The automaton that keeps the output well-formed UTF-8 is always on and has this id.
 _RESERVED_IDS = frozenset({"utf-8"})
+# What escapes become in strings that are not raw: the escape, and the character's name.
+_SLIPS = {
+    "\x07": (r"\a", "bell"),
+    "\x08": (r"\b", "backspace"),
+    "\x0b": (r"\v", "vertical tab"),
+    "\x0c": (r"\f", "form feed"),
+}
+_SLIPPED = re.compile(r"(?<!\\)[\x07\x08\x0b\x0c]")  # `re.escape` puts a backslash before them
 _POSITION = re.compile(r"at position (\d+)")
 
 
@@ -136,6 +144,26 @@ def check_penalty(value: Any) -> float:
     return number
 
 
+def _refuse_slipped_escapes(pattern: str, field: str) -> None:
+    r"""`PatternError` for a control character that an escape left behind where no raw string was written.
+
+    `"\bfoo\b"` holds backspaces, which no text has, so the rule would never match and nothing would say so. Tabs and
+    line ends mean the same either way. Who does mean such a character writes its escape: `[\b]`, `\x0c`.
+    """
+    found = _SLIPPED.search(pattern)
+    if found is None:
+        return
+    escape, name = _SLIPS[found.group()]
+    code = ord(found.group())
+    raise PatternError(
+        f"this is the character itself, where {escape} was likely meant: in Python write a raw string, as "
+        f'r"{escape}", in YAML single quotes, in JSON two backslashes; if the {name} is meant, write \\x{code:02x}',
+        construct=f"{name} (U+{code:04X})",
+        position=found.start(),
+        field=field,
+    )
+
+
 def check_regex(value: Any, field: str) -> str:
     """`value` if `re.compile` takes it without a warning.
 
@@ -163,6 +191,7 @@ def check_regex(value: Any, field: str) -> str:
         raise PatternError(
             "it matches everywhere, which forbids all text", construct="empty regex", field=field
         )
+    _refuse_slipped_escapes(value, field)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")

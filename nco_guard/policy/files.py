@@ -136,6 +136,8 @@ def read_yaml(text: str, source: str = "YAML") -> Written:
         problem = "a character that YAML does not allow"
         if isinstance(error, MarkedYAMLError):
             problem = _unquoted(error.problem or "it cannot be read")
+            if "escape character" in problem or "escape sequence" in problem:
+                problem += "; put the value between single quotes, where a backslash is only itself: '\\d'"
         raise PolicyError(f"not valid YAML: {problem} ({source}{_line_of(error)})") from None
     except (RecursionError, ValueError, AttributeError) as error:
         # PyYAML's constructors raise what they like for a text that is not what its tag says.
