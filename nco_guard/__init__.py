@@ -7,6 +7,28 @@
 Importing this package imports neither torch nor transformers.
 """
 
+from nco_guard.errors import (
+    ArgumentError,
+    ArgumentValueError,
+    AuditError,
+    CacheError,
+    ClosedError,
+    DeadEndError,
+    ForbiddenTokenError,
+    ForcedTokenWarning,
+    GenerationError,
+    InputError,
+    MissingExtraError,
+    NCOGuardError,
+    PatternError,
+    PolicyError,
+    PresetError,
+    RedactionError,
+    StateLimitError,
+    TokenizerError,
+    UnsupportedError,
+    ViolationError,
+)
 from nco_guard.guard import Guard
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, StringRule, presets
 from nco_guard.scan import Verifier
@@ -14,16 +36,36 @@ from nco_guard.session import BoundGuard, Session
 from nco_guard.verify import Finding, Report, verify
 
 __all__ = [
+    "ArgumentError",
+    "ArgumentValueError",
+    "AuditError",
     "AutomatonRule",
     "BoundGuard",
+    "CacheError",
+    "ClosedError",
+    "DeadEndError",
     "Finding",
+    "ForbiddenTokenError",
+    "ForcedTokenWarning",
+    "GenerationError",
     "Guard",
+    "InputError",
+    "MissingExtraError",
+    "NCOGuardError",
+    "PatternError",
     "Policy",
+    "PolicyError",
+    "PresetError",
+    "RedactionError",
     "RegexRule",
     "Report",
     "Session",
+    "StateLimitError",
     "StringRule",
+    "TokenizerError",
+    "UnsupportedError",
     "Verifier",
+    "ViolationError",
     "presets",
     "verify",
 ]

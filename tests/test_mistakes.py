@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from transformers import GenerationConfig, pipeline
 
-from nco_guard import Guard, Policy, RegexRule, StringRule, verify
+import nco_guard
+from nco_guard import Guard, Policy, RegexRule, StringRule, errors, verify
 from nco_guard.demo import load
 from nco_guard.errors import (
     ArgumentError,
@@ -382,3 +383,15 @@ def test_characters_that_a_regex_may_hold_are_taken() -> None:
         assert verify(Policy(name="x", rules=[RegexRule(id="a", regex=regex)]), "").ok
     strings = StringRule(id="a", strings=["a\bb\f"])
     assert not verify(Policy(name="x", rules=[strings]), "a\bb\f").ok
+
+
+def test_every_error_can_be_imported_from_the_package() -> None:
+    """What is raised is caught by names that stand beside `Guard`; no error is forgotten there."""
+    kinds = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and not name.startswith("_")
+    }
+    raised = {name for name in kinds if issubclass(getattr(errors, name), Exception)}
+    assert raised >= {"NCOGuardError", "ForcedTokenWarning"}
+    for name in raised:
+        assert getattr(nco_guard, name) is getattr(errors, name)
+        assert name in nco_guard.__all__
