@@ -108,10 +108,9 @@ def _derive(guard: Guard, kind: str, digest: str, make: Callable[[], Policy]) ->
 
 def bind_to_model(guard: Guard, model: Any, tokenizer: Any) -> BoundGuard:
     """The guard bound as generation will bind it; raises `TokenizerError` for a tokenizer that does not fit."""
-    head = model.get_output_embeddings()
-    weight = getattr(head, "weight", None)
-    width = model.config.get_text_config().vocab_size if weight is None else weight.shape[0]
+    from nco_guard.engines.hf.inputs import logits_width  # needs torch, which whoever only verifies has not
+
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if ends is not None and not hasattr(ends, "__iter__"):
         ends = [ends]
-    return guard.bind(tokenizer, vocab_width=int(width), eos_token_ids=sorted(ends or ()))
+    return guard.bind(tokenizer, vocab_width=logits_width(model), eos_token_ids=sorted(ends or ()))

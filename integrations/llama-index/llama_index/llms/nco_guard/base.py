@@ -42,6 +42,7 @@ from llama_index.llms.nco_guard.responses import Request
 
 from nco_guard import BoundGuard, Guard, Policy
 from nco_guard.audit import Sink
+from nco_guard.engines.hf.inputs import logits_width
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import GenerationError, UnsupportedError
 
@@ -481,7 +482,5 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         return Request(call)
 
     def _bind(self, guard: Guard, options: Mapping[str, Any]) -> BoundGuard:
-        weight = getattr(self._model.get_output_embeddings(), "weight", None)
-        width = self._model.config.get_text_config().vocab_size if weight is None else weight.shape[0]
         ends = sorted(Settings(self._model, options).eos_token_ids)
-        return guard.bind(self._tokenizer, vocab_width=int(width), eos_token_ids=ends)
+        return guard.bind(self._tokenizer, vocab_width=logits_width(self._model), eos_token_ids=ends)
