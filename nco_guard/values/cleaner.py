@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args, overload
 
 from nco_guard import arguments
 from nco_guard.audit import RunRecorder
-from nco_guard.errors import ArgumentError, UnsupportedError, ViolationError
+from nco_guard.errors import ArgumentError, RedactionError, UnsupportedError, ViolationError
 from nco_guard.redaction import Action, Replacement
 from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
@@ -136,14 +136,24 @@ class Cleaner:
         return str(self._value(arguments.text("text", text), Role.JSON))
 
     def texts(self, pieces: Sequence[str]) -> list[str]:
-        """Neighbouring pieces that a reader sees joined, with nothing or a line break between; as many come back."""
+        """Neighbouring pieces that a reader sees joined, with nothing or a line break between; as many come back.
+
+        Errors: `RedactionError` where as many pieces, however they are replaced, make a match.
+        """
         arguments.texts("pieces", pieces)
         reports = [self.finder.report(separator.join(pieces)) for separator in SEPARATORS]
         self._record_report(reports[0])
         worst = next((report for report in reports if not report.ok), reports[0])
         if worst.ok and self.finder.rules(pieces):
             worst = next(report for piece in pieces if not (report := self.finder.report(piece)).ok)
-        return self._acted(list(pieces), worst, lambda: cleaned_pieces(pieces, self.finder))
+        return self._acted(list(pieces), worst, lambda: self._pieces(pieces))
+
+    def _pieces(self, pieces: Sequence[str]) -> list[str]:
+        new = cleaned_pieces(pieces, self.finder)
+        # Where nothing but line breaks between pieces is left, these alone may make a match.
+        if rules := self.finder.rules([*new, *(separator.join(new) for separator in SEPARATORS)]):
+            raise RedactionError(rules)
+        return new
 
     def identifier(self, text: str) -> str:
         """An id. One that matches becomes another, the same for the same everywhere in this process."""

@@ -235,3 +235,10 @@ def test_a_policy_may_forbid_what_stands_in_the_place_of_matches() -> None:
     assert Cleaner(everything).value("canary") == ""
     with pytest.raises(PolicyError, match="replacement itself"):
         Cleaner(words, "raise", replacement="[redacted]")
+
+
+def test_line_breaks_between_pieces_may_be_what_matches() -> None:
+    ten = Cleaner(Policy(name="ten", rules=(RegexRule(id="r", regex=r"(?s).{10}"),)))
+    with pytest.raises(RedactionError):
+        ten.texts(["abcdefghijkl", "x", "", "y", "z", "", "q", "", "", ""])
+    assert len(ten.texts(["abcdefghijkl"])[0]) < 10
