@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Protocol
 
-from nco_guard.errors import ClosedError
+from nco_guard.errors import ClosedError, RedactionError
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.joining import NOTHING, Joined, front_of, summed
 from nco_guard.values.pieces import BlockFlow, Room
@@ -128,6 +129,10 @@ class _Chunks:
         self._lists: set[str] = set()  # fields that have come as lists
         self._rest: Any = None
         self._bare: tuple[Any, Any] = (None, None)
+        self._whole: Any = NOTHING
+        self._shown: Any = NOTHING
+        self._pending: list[Any] = []
+        self._waits = False  # for the end: blocks make a match that what flows does not tell
 
     def takes(self, piece: Any) -> bool:
         fields = fields_of(type(piece))
@@ -145,7 +150,23 @@ class _Chunks:
                 emptied[name] = "" if isinstance(given, str) and name not in self._lists else []
         rest = copied(piece, emptied) if emptied else piece
         self._rest = rest if self._rest is None else self._rest + rest
-        return self._pieces(piece, shown)
+        self._whole = summed(self._whole, piece)
+        return self._released(self._pieces(piece, shown))
+
+    def _released(self, ready: list[Any]) -> list[Any]:
+        """What may be shown: blocks are looked at as they stand beside those that were shown."""
+        if not self._lists or self._room.action == "report":
+            self._shown = reduce(summed, ready, self._shown)
+            return ready
+        self._pending += ready
+        if self._waits or not self._pending:
+            return []
+        total = reduce(summed, self._pending, self._shown)
+        if self._room.finder.rules(texts_of(total)):
+            self._waits = True
+            return []
+        self._shown, ready, self._pending = total, self._pending, []
+        return ready
 
     def _flow(self, name: str) -> BlockFlow:
         if name not in self._flows:
@@ -172,8 +193,19 @@ class _Chunks:
                 self._room.recorded(flow)
             if blocks.rest:
                 kept[name] = [*(getattr(self._rest, name, None) or []), *self._joined(name, blocks.rest)]
-        pieces = self._pieces(self._rest, shown)
-        return [*pieces, self._room.value(copied(self._rest, kept) if kept else self._rest)]
+        last = self._room.value(copied(self._rest, kept) if kept else self._rest)
+        pieces = [*self._pending, *self._pieces(self._rest, shown), last]
+        if not self._lists or self._room.action == "report":
+            return pieces
+        rules = self._room.finder.rules(texts_of(reduce(summed, pieces, self._shown)))
+        if rules or self._room.action == "raise":
+            # Blocks that do not flow come last, so that others may stand next to them than in the whole.
+            final = self._room.unrecorded().value(self._whole)
+        if rules:
+            if self._shown is not NOTHING:
+                raise RedactionError(rules)  # what was shown cannot be taken back
+            return [final]
+        return pieces
 
     def _joined(self, name: str, blocks: list[Any]) -> list[Any]:
         """Blocks as `+` joins them: one of them may be the pieces of many that came with the same index."""

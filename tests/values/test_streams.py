@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 from functools import reduce
@@ -222,3 +223,43 @@ def test_each_text_is_recorded_once_it_is_over() -> None:
     stream.feed("ary")
     stream.finish()
     assert [(event.ok, event.length) for event in sink.events] == [(False, 8)]
+
+
+BLOCKS: dict[str, list[Any]] = {
+    "untyped": [[{"text": "john@"}], [{"text": "doe.com"}]],
+    "untyped, then typed": [[{"text": "john@"}], [{"type": "text", "text": "doe.com"}]],
+    "a text, then untyped": [["john@"], [{"text": "doe.com"}]],
+    "a second text": [
+        [{"type": "x", "text": "a", "quote": "john@"}], [{"type": "x", "text": "b", "quote": "doe.com"}],
+    ],
+    "a second text, then one": [
+        [{"type": "x", "text": "john@", "quote": "a"}], [{"type": "x", "text": "doe.com"}],
+    ],
+    "pieces of a call": [[{"type": "tool_call_chunk", "args": said, "index": 0}] for said in ("john@", "doe.com")],
+    "bytes": [[{"type": "text", "text": b"john@"}], [{"type": "text", "text": "doe.com"}]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["redact", "raise"])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_that_do_not_flow_show_no_match_with_those_that_do(name: str, action: Any) -> None:
+    pieces = [Chunk(blocks) for blocks in BLOCKS[name]]
+    assert Cleaner(GUARD).rules(joined(pieces))
+    stream, shown = Cleaner(GUARD, action).stream(), []
+
+    def look(more: list[Any]) -> None:
+        for one in more:
+            shown.append(one)
+            assert not Cleaner(GUARD).rules(joined(shown))
+
+    def run() -> None:
+        for piece in pieces:
+            look(stream.feed(piece))
+        look(stream.finish())
+
+    if action == "raise":
+        with pytest.raises(ViolationError):
+            run()
+    else:
+        with contextlib.suppress(RedactionError):
+            run()
