@@ -66,6 +66,7 @@ _MESSAGES = frozenset(
     {"human", "ai", "system", "tool", "chat", "message", "user", "assistant", "constructor"}
 )
 _CALLS = ("tool_call", "tool_use", "function", "custom_tool")
+_TOKENS = frozenset({"token", "decoded_token", "token_str", "bytes"})
 _PARSED = frozenset({"arguments", "args", "input", "partial_json", "kwargs"})
 # Where images, sound, video and files stand, in base64. Their addresses are text, unless they hold the data themselves.
 _MEDIA = ("audio", "base64", "document", "file", "image", "media", "video")
@@ -104,8 +105,8 @@ def is_piecemeal(name: Any, value: Any) -> bool:
     """Whether what stands under a name repeats a text token by token; spelled in any of the usual ways."""
     if not isinstance(name, str):
         return False
-    plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_").replace("-", "_")
-    if plain in PIECEMEAL or any(part in plain for part in ("logprob", "log_prob", "likelihood")):
+    plain = _plain(name)
+    if _names_probabilities(plain):
         return True
     if not isinstance(value, (list, tuple)) or not value:
         return False
@@ -113,6 +114,61 @@ def is_piecemeal(name: Any, value: Any) -> bool:
     return plain in ("tokens", "token_texts", "output_tokens", "token_strings") or all(
         isinstance(part, Mapping) and "token" in part for part in value
     )
+
+
+def _plain(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_").replace("-", "_")
+
+
+def _names_probabilities(plain: str) -> bool:
+    return plain in PIECEMEAL or any(part in plain for part in ("logprob", "log_prob", "likelihood"))
+
+
+def _are_probabilities(name: str, value: Any) -> bool:
+    """Whether what stands under a name is made of tokens and their numbers, as log probabilities are.
+
+    Tokens without numbers are not: all of them are read as one text. Nor are numbers without tokens.
+    """
+    plain = _plain(name)
+    named = _names_probabilities(plain)
+    strictly = "logprob" in plain or "log_prob" in plain
+    left, seen = [value], {id(value)}
+    while left:
+        now = left.pop()
+        parts = list(now.values()) if isinstance(now, Mapping) else list(now) if _is_row(now) else []
+        if isinstance(now, Mapping) and _is_token(now, named, strictly):
+            return True
+        if strictly and _is_row(now) and _is_scored_row(parts):
+            return True
+        for part in parts:
+            if isinstance(part, (Mapping, list, tuple)) and id(part) not in seen:
+                seen.add(id(part))
+                left.append(part)
+    return False
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _is_token(entry: Mapping[Any, Any], named: bool, strictly: bool) -> bool:
+    """Whether an entry is a token with its number; under a name of log probabilities without one as well."""
+    keys = [_plain(key) for key in entry if isinstance(key, str)]
+    token = any(key in _TOKENS for key in keys)
+    number = any("prob" in key or "likelihood" in key for key in keys)
+    several = any(key in ("tokens", "text_offset") for key in keys)
+    # Or a choice of tokens, each with its number.
+    choice = bool(entry) and all(_is_number(part) for part in entry.values())
+    scored = number and ("text" in keys or several)
+    return (token and (named or number)) or (named and scored) or (strictly and choice)
+
+
+def _is_scored_row(parts: list[Any]) -> bool:
+    return any(_is_number(part) for part in parts) and any(isinstance(part, str) for part in parts)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
@@ -126,25 +182,35 @@ def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
         return Role.MEDIA
     kind = holder.get("type")
     if isinstance(kind, str):
-        inner = _role_in_block(kind, key, holder[key])
+        inner = _role_in_block(kind, key, holder)
         if inner is not None:
             return inner
     elif isinstance(holder.get("name"), str) and "arguments" in holder and key in ("name", "arguments"):
-        return Role.NAME if key == "name" else Role.JSON
+        if key == "arguments":
+            return Role.JSON
+        if _are_arguments(holder["arguments"]):
+            return Role.NAME
     return role if role is Role.METADATA else Role.VALUE
 
 
-def _role_in_block(kind: str, key: Any, value: Any) -> Role | None:
+def _are_arguments(value: Any) -> bool:
+    """Whether a value can be the arguments of a call: an object, or the beginning of one."""
+    return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip()[:1] in ("", "{"))
+
+
+def _role_in_block(kind: str, key: Any, holder: Mapping[Any, Any]) -> Role | None:
     if not isinstance(key, str):
         return None
     if key == "type":
         return None
     if key == "id" or key.endswith(("_id", "Id")):
         return Role.IDENTIFIER
-    if is_piecemeal(key, value):
+    if is_piecemeal(key, holder[key]) and _are_probabilities(key, holder[key]):
         return Role.DROP
     if any(call in kind for call in _CALLS) and "result" not in kind and "output" not in kind:
-        if key == "name" and not kind.startswith("invalid"):
+        # "function" and "custom_tool" are also types of what is told about a tool.
+        called = kind not in ("function", "custom_tool") or not _PARSED.isdisjoint(holder)
+        if key == "name" and called and not kind.startswith("invalid"):
             return Role.NAME
         if key in _PARSED:
             return Role.JSON
