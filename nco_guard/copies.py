@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["Shared", "Staying"]
+__all__ = ["Begun", "Shared", "Staying"]
 
 
 class Shared:
@@ -36,3 +36,25 @@ class Staying(Shared):
             f"a {type(self).__name__} cannot be pickled: sinks, keys and what records belong to their process; make it "
             "anew where it is used"
         )
+
+
+class Begun:
+    """Copying and pickling raise `UnsupportedError`: what reads a text on cannot be in two places of it."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> NoReturn:
+        _refuse(self)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:
+        _refuse(self)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        _refuse(self)
+
+
+def _refuse(reader: Begun) -> NoReturn:
+    raise UnsupportedError(
+        f"a {type(reader).__name__} cannot be copied or pickled: it reads one text; make another one for each text, "
+        "where it is used"
+    )

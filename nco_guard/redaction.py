@@ -20,6 +20,7 @@ from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
+from nco_guard.copies import Begun
 from nco_guard.errors import ArgumentError, ClosedError, PolicyError, RedactionError, ViolationError
 from nco_guard.policy import Policy
 from nco_guard.verify import Finding, Report, verify
@@ -135,7 +136,7 @@ def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", wh
     return report
 
 
-class StreamVerifier:
+class StreamVerifier(Begun):
     """Text in, piece by piece; out comes what may be shown, as soon as that is certain.
 
     `feed` returns text that is safe to show, `finish` the rest. What is held back is the text from the first place at

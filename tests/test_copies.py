@@ -195,3 +195,14 @@ def test_joblib_hands_a_guard_to_its_workers() -> None:
     texts = [TEXT, "clean", "an ass"]
     run = joblib.Parallel(n_jobs=2, backend="loky")
     assert run(joblib.delayed(guard.verify)(text) for text in texts) == [guard.verify(text) for text in texts]
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_streams_that_have_begun_are_refused(way: Any) -> None:
+    from nco_guard.values import Cleaner
+
+    guard = Guard.from_presets("pii")
+    for stream in (Cleaner(guard).stream(), guard.stream_verifier()):
+        stream.feed("jane@")
+        with pytest.raises(UnsupportedError, match="make another one"):
+            way(stream)

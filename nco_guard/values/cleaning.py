@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from nco_guard.errors import RedactionError, ViolationError
@@ -286,34 +287,41 @@ class _Round:
 
     def _beside(self, node: Node, child: Node) -> Any:
         """A part of a container that holds itself: what would lead back to the old one is not kept."""
-        if isinstance(child.shape, Branch) and child.new is child.value and child in self._unfinished(node):
+        unfinished = self._places[id(child)] >= self._places[id(node)]
+        if isinstance(child.shape, Branch) and child.new is child.value and unfinished:
             return placeholder(type(child.value).__name__, self._finder)
         return child.new
 
-    def _unfinished(self, node: Node) -> list[Node]:
-        at = {id(known): place for place, known in enumerate(self._tree.nodes)}
-        return [child for child in node.below if at[id(child)] >= at[id(node)]]
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """Of each node its place in the order in which they are cleaned."""
+        return {id(node): place for place, node in enumerate(self._tree.nodes)}
 
     def _told_apart(self, new: list[Any], old: Sequence[Any]) -> list[Any]:
         """Keys, numbered where they became equal to others; those that nothing was found in stay."""
         kept = {now for now, before in zip(new, old, strict=True) if now is before}
         taken = set(kept)
+        numbers: dict[tuple[str, int], int] = {}
         found: list[Any] = []
         for now, before in zip(new, old, strict=True):
             if now is not before:
-                now = unlike(now, taken, self._finder)
+                now = unlike(now, taken, self._finder, numbers)
                 taken.add(now)
             found.append(now)
         return found
 
 
-def unlike(key: Any, taken: set[Any], finder: Finder) -> Any:
-    """A key that is not taken: this one, or it with a number. Errors: `RedactionError`."""
+def unlike(key: Any, taken: set[Any], finder: Finder, numbers: dict[tuple[str, int], int]) -> Any:
+    """A key that is not taken: this one, or it with a number. Errors: `RedactionError`.
+
+    numbers: the first one that may be free, for each text and way of numbering; `taken` only grows between calls.
+    """
     if key not in taken:
         return key
     text = str(key)
-    for told_apart in _NUMBERINGS:
-        for number in range(2, 3 + len(taken)):
+    for way, told_apart in enumerate(_NUMBERINGS):
+        for number in range(numbers.get((text, way), 2), 3 + len(taken)):
+            numbers[text, way] = number
             if (other := told_apart(text, number)) not in taken:
                 if not finder.rules([other]):
                     return other

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Protocol
 
+from nco_guard.copies import Begun
 from nco_guard.errors import ClosedError, RedactionError
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.joining import NOTHING, Joined, front_of, summed
@@ -30,7 +31,7 @@ class Parts(Protocol):
         """The value is complete."""
 
 
-class ValueStream:
+class ValueStream(Begun):
     """Values that arrive in pieces; pieces that may be shown come out.
 
     Texts, registered types with a `chunk`, and everything else that `+` joins (lists, LangChain's `AddableDict`, bytes,

@@ -245,3 +245,19 @@ def test_what_is_hidden_behind_something_else() -> None:
     found = cleaner().value(made)
     assert (found._kept, made._kept) == (OUT, "canary")
     assert found._lines is made._lines
+
+
+def test_numbering_takes_work_in_step_with_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nco_guard.values import cleaning
+
+    tried: list[int] = []
+
+    def counted(text: str, number: int) -> str:
+        tried.append(number)
+        return f"{text} ({number})"
+
+    monkeypatch.setattr(cleaning, "_NUMBERINGS", (counted,))
+    many = {f"x{'a' * (number % 7)}canary{number}": number for number in range(300)}
+    same = Cleaner(Policy(name="all", rules=(RegexRule(id="r", regex=r"x\w*"),)))
+    assert len(same.value(many)) == 300
+    assert len(tried) < 2 * 300
