@@ -131,6 +131,11 @@ _PIECES: dict[str, Any] = {
     "dicts of two": lambda piece: Addable(answer=piece, other=Addable(text=piece)),
     "blocks with an index": lambda piece: [{"type": "text", "text": piece, "index": 0}],
     "blocks without index": lambda piece: [{"type": "text", "text": piece}],
+    "blocks without a type": lambda piece: [{"text": piece}],
+    "second texts of blocks": lambda piece: [{"type": "x", "text": "a", "quote": piece}],
+    "pieces of a call": lambda piece: [{"type": "tool_call_chunk", "args": piece, "index": 0}],
+    "tokens under a key": lambda piece: Addable(logprobs=[{"token": piece}]),
+    "blocks in tuples": lambda piece: ({"text": piece},),
     "reasoning blocks": lambda piece: [{"type": "reasoning", "reasoning": piece, "index": 0}],
 }
 
