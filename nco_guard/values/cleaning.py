@@ -15,7 +15,7 @@ from nco_guard.values.printing import FORMS, segments, wholes
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Role
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
-from nco_guard.values.trees import Group, Node, Tree, piecemeal
+from nco_guard.values.trees import Group, Node, Tree, piecemeal, text_in
 
 __all__ = ["Searched", "cleaned", "cleaned_pieces", "placeholder", "unlike"]
 
@@ -172,6 +172,10 @@ class _Round:
         for node in self._tree.nodes:
             if id(node) in touched:
                 node.new = self._put(node, touched[id(node)])
+            elif node.inner:
+                old = text_in(node)
+                if (text := self._parsed(node, old)) != old:
+                    node.new = self._put(node, text)
             elif isinstance(node.shape, Branch):
                 if node.shape.extra and (rules := self._finder.rules(node.shape.extra)):
                     node.new = self._finder.instead(rules)

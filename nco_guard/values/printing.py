@@ -29,7 +29,9 @@ def wholes(nodes: list[Node]) -> Iterator[Node]:
     inside: set[int] = set()
     for node in reversed(nodes):
         if id(node) in inside:
-            inside.update(id(child) for child in shown_below(node))
+            # What is parsed out of a text is not printed where the text is.
+            if isinstance(node.shape, Branch):
+                inside.update(id(child) for child in shown_below(node))
         elif node.plain and isinstance(node.shape, Branch):
             inside.update(id(child) for child in shown_below(node))
             if _has_several(node):

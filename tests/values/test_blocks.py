@@ -87,6 +87,7 @@ def test_numbers_after_any_beginnings_that_break_off(brackets: int, end: str) ->
     for key, number in (
         ("card", "4.111111111111111e15"),
         ("card", "4.111111111111111E+15"),
+        ("ssn", "1.234e3"),
     ):
         found = cleaner().value(call(key, number))
         assert number not in found[0]["args"]
