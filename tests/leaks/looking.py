@@ -160,7 +160,7 @@ def _walk(
     if (depth == 0 and printed) or not isinstance(
         value, (dict, list, tuple, set, frozenset, pydantic.BaseModel)
     ):
-        for form in (str, repr):
+        for form in (str, repr, format):
             with contextlib.suppress(Exception):
                 yield (*path, f"({form.__name__})"), form(value)
     if isinstance(value, BaseException):

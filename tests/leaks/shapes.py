@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import collections.abc
 import dataclasses
+import datetime
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -69,18 +70,27 @@ def same(one: Any, two: Any, depth: int = 0) -> bool:
         return bool(one.equals(two)) and getattr(one, "name", None) == getattr(two, "name", None)
     if isinstance(one, str):
         return _DRAWN.sub("", one) == _DRAWN.sub("", two)
+    if isinstance(one, datetime.datetime):
+        return one == two and one.tzname() == two.tzname()
     if isinstance(one, float):
         return one == two or (math.isnan(one) and math.isnan(two))
     if isinstance(one, Mapping):
         # Where steps run side by side, the order of keys is a matter of chance.
         keys = [{(type(key), key) for key in each} for each in (one, two)]
-        return keys[0] == keys[1] and all(same(one[key], two[key], depth + 1) for key in one)
+        attributes = [getattr(each, "__dict__", {}) for each in (one, two)]
+        return (
+            keys[0] == keys[1]
+            and all(same(one[key], two[key], depth + 1) for key in one)
+            and same(*attributes, depth + 1)
+        )
     if isinstance(one, (list, tuple, collections.deque)):
         return len(one) == len(two) and all(same(a, b, depth + 1) for a, b in zip(one, two, strict=True))
     if isinstance(one, (collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView)):
         return same(list(one), list(two), depth + 1)
     if hasattr(one, "getvalue"):
-        return bool(one.getvalue() == two.getvalue())
+        return bool(one.getvalue() == two.getvalue()) and getattr(one, "name", None) == getattr(
+            two, "name", None
+        )
     if isinstance(one, pydantic.BaseModel):
         names = type(one).model_fields
         private = one.__pydantic_private__ or {}, two.__pydantic_private__ or {}
