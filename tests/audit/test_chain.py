@@ -30,7 +30,7 @@ from nco_guard.audit import (
     verify_log,
 )
 from nco_guard.audit.chain import canonical_line, seal_hash
-from nco_guard.errors import AuditError
+from nco_guard.errors import ArgumentValueError, AuditError
 
 WRITER = Path(__file__).parent / "writer.py"
 KEY = bytes(range(32))
@@ -480,8 +480,10 @@ def test_anchors_are_read_back_and_other_files_are_refused(tmp_path: Path) -> No
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    for options in ({"head_every": 0}, {"max_bytes": 0}, {"chain": False, "signer": HmacSigner(KEY)}):
-        with pytest.raises(AuditError):
+    for options in ({"head_every": 0}, {"max_bytes": 0}):
+        with pytest.raises(ArgumentValueError, match="1 or more"):
             JsonLinesSink(tmp_path / "log.jsonl", **options)
+    with pytest.raises(AuditError, match="chain=True"):
+        JsonLinesSink(tmp_path / "log.jsonl", chain=False, signer=HmacSigner(KEY))
     with pytest.raises(AuditError, match="32 bytes"):
         HmacSigner(b"short")
