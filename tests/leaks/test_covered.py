@@ -35,8 +35,17 @@ COVERED = {name for one in ROUTES for name in one.covers}
 
 
 def public_names() -> list[str]:
-    """Everything that the packages give out, and every public method of a guard."""
-    names = [f"{module}.{name}" for module in MODULES for name in importlib.import_module(module).__all__]
+    """Everything that the packages give out, and every public method of a guard.
+
+    But for classes of errors: what is raised is looked at on every route.
+    """
+    modules = [(module, importlib.import_module(module)) for module in MODULES]
+    given = [(module, name, getattr(it, name)) for module, it in modules for name in it.__all__]
+    names = [
+        f"{module}.{name}"
+        for module, name, it in given
+        if not (isinstance(it, type) and issubclass(it, BaseException))
+    ]
     return [*names, *(f"nco_guard.Guard.{name}" for name in vars(Guard) if not name.startswith("_"))]
 
 
