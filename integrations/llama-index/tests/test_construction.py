@@ -74,6 +74,9 @@ def test_a_tokenizer_that_cannot_be_modelled_is_refused(pair: tuple[Any, Any]) -
     class Slow:
         chat_template = None
 
+        def __call__(self, text: str) -> dict[str, list[int]]:
+            return {"input_ids": [0] * len(text)}
+
     with pytest.raises(TokenizerError, match="fast version"):
         NCOGuardLLM(pair[0], Slow(), policy=POLICY)
 
