@@ -27,10 +27,6 @@ def _piece(message: Any, fields: Mapping[str, Any]) -> Any:
     return type(message)(**{"content": "", **kept, **fields})
 
 
-def _generation_piece(generation: Any, fields: Mapping[str, Any]) -> Any:
-    return type(generation)(**{"text": "", **fields})
-
-
 def _without_emptied(chunk: Any, changed: Mapping[str, Any]) -> Any:
     """A chunk without the pieces of calls of which nothing is left: LangChain takes each for a call of its own."""
     if "tool_call_chunks" not in changed:
@@ -41,7 +37,6 @@ def _without_emptied(chunk: Any, changed: Mapping[str, Any]) -> Any:
 
 
 _MESSAGE = {"content": Role.BLOCKS, "response_metadata": Role.METADATA, "id": Role.IDENTIFIER}
-_RESULT = {"llm_output": Role.METADATA, "run": Role.KEEP, "type": Role.KEEP}
 
 register(BaseMessage, {**_MESSAGE, "type": Role.KEEP})
 register(BaseMessageChunk, {}, chunk=_piece)
@@ -53,19 +48,16 @@ register(StringPromptValue, {"text": Role.TEXT, "type": Role.KEEP})
 register(ChatPromptValue, {"type": Role.KEEP})
 register(ImagePromptValue, {"image_url": Role.MEDIA, "type": Role.KEEP})
 register(Generation, {"text": Role.TEXT, "generation_info": Role.METADATA, "type": Role.KEEP})
-register(GenerationChunk, {}, chunk=_generation_piece)
-register(LLMResult, _RESULT)
-register(ChatResult, _RESULT)
+register(GenerationChunk, {}, chunk=lambda chunk, fields: type(chunk)(**{"text": "", **fields}))
+for _result in (LLMResult, ChatResult):
+    register(_result, {"llm_output": Role.METADATA, "run": Role.KEEP, "type": Role.KEEP})
 register(Command, {"graph": Role.KEEP})
 register(Send, {"node": Role.KEEP})
 register(Interrupt, {"id": Role.KEEP, "response_schema": Role.KEEP})
 
 
 class Cleaner(ValueCleaner):
-    """Redacts or refuses values, and records each text in the guard's audit sink.
-
-    parsed: the text of messages is JSON that somebody will parse.
-    """
+    """Redacts or refuses values, and records texts in the audit sink. `parsed`: messages are JSON that is parsed."""
 
     def __init__(
         self,
@@ -87,7 +79,7 @@ class Cleaner(ValueCleaner):
         if self.action == "raise" and isinstance(value, AIMessage):
             self.at("tool-call arguments").value([*value.tool_calls, *value.invalid_tool_calls])
         cleaned = super().value(value)
-        if self._parsed and isinstance(cleaned, AIMessage):
-            text = self.json_text(cleaned.text)
-            return cleaned if text == cleaned.text else cleaned.model_copy(update={"content": text})
-        return cleaned
+        if not self._parsed or not isinstance(cleaned, AIMessage):
+            return cleaned
+        text = self.json_text(cleaned.text)
+        return cleaned if text == cleaned.text else cleaned.model_copy(update={"content": text})
