@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from nco_guard.errors import RedactionError
 from nco_guard.redaction import Action, Placed
 from nco_guard.values.blocks import JOINED, is_block, kind_of_block, role_of_key
 from nco_guard.values.finding import Finder
@@ -38,53 +37,40 @@ class Room(Protocol):
 class _Entry:
     """A block, or a text between blocks, on its way: what it shows, and where its text ends in the flow."""
 
-    __slots__ = ("block", "end", "field", "flow", "is_held", "parts", "shown")
+    __slots__ = ("block", "end", "field", "flow", "parts", "shown")
 
-    def __init__(self, block: Any, field: str | None, flow: TextFlow | None, end: int, is_held: bool) -> None:
+    def __init__(self, block: Any, field: str | None, flow: TextFlow, end: int) -> None:
         self.block = block
         self.field = field
         self.flow = flow
         self.end = end
-        self.is_held = is_held  # until the end, since others may be read with it
         self.parts: list[str] = []
         self.shown = False
 
     @property
     def is_decided(self) -> bool:
-        return not self.is_held and (self.flow is None or self.flow.decided >= self.end)
+        return self.flow.decided >= self.end
 
     @property
     def text(self) -> str:
         return "".join(self.parts)
 
-    @property
-    def now(self) -> Any:
-        """The block with the text that it shows."""
-        if self.flow is None or self.field is None:
-            return self.block if self.flow is None else self.text
-        text = self.text
-        return self.block if self.block[self.field] == text else {**self.block, self.field: text}
-
 
 class BlockFlow:
     """Lists of blocks and texts in, lists of what may be shown out.
 
-    Texts of one kind flow as one. in_pieces: what comes is joined to what came, as the content of messages is: texts
-    and blocks with an `index` are shown piece by piece; what else blocks hold, and blocks without a text, is kept in
-    `rest` until the end. Otherwise every element is one of its own and comes whole, in its place.
+    Texts of one kind flow as one. What comes is joined to what came, as the content of messages is: texts and blocks
+    with an `index` are shown piece by piece; what else blocks hold, and blocks without a text, is kept in `rest` until
+    the end.
     """
 
-    def __init__(self, room: Room, *, in_pieces: bool, texts_flow: bool = True) -> None:
+    def __init__(self, room: Room) -> None:
         self._room = room
         self._clean = room.value
-        self._in_pieces = in_pieces
-        self._texts_flow = texts_flow
         self._flows: dict[tuple[str, str], TextFlow] = {}
         self._fed: dict[int, int] = {}
         self._queues: dict[int, list[_Entry]] = {}
         self._entries: list[_Entry] = []
-        self._said: dict[int, list[str]] = {}
-        self._altered = False
         self._begun: set[str] = set()
         self._skeletons: dict[tuple[Any, ...], Any] = {}
         self.rest: list[Any] = []
@@ -104,41 +90,23 @@ class BlockFlow:
         """No more blocks come."""
         for flow in self.flows:
             self._placed(flow, flow.finish())
-        held = [entry for entry in self._entries if entry.is_held]
-        for entry, block in zip(
-            held, self._clean([entry.now for entry in held]) if held else (), strict=True
-        ):
-            entry.block, entry.flow, entry.is_held = block, None, False
         return self._released()
 
     def _take(self, block: Any) -> None:
         if isinstance(block, str):
-            self._texts_flow = self._texts_flow or bool(self._flows)
-            if self._texts_flow:
-                self._flow(block, None, block, ("", "text"), False)
-            else:
-                self._entries.append(_Entry(block, None, None, 0, False))
-            return
-        field = text_field(block)
-        inner = is_block(block) and any(
-            value and isinstance(value, (list, Mapping)) for name, value in block.items() if name != field
-        )
-        if field is not None:
-            self._flow(
-                block, field, block[field], (kind_of_block(block), field), inner and not self._in_pieces
-            )
-        elif self._in_pieces:
-            self.rest.append(block)
+            self._flow(block, None, block, ("", "text"))
+        elif (field := text_field(block)) is not None:
+            self._flow(block, field, block[field], (kind_of_block(block), field))
         else:
-            self._entries.append(_Entry(block, None, None, 0, inner))
+            self.rest.append(block)
 
-    def _flow(self, block: Any, field: str | None, text: str, kind: tuple[str, str], is_held: bool) -> None:
+    def _flow(self, block: Any, field: str | None, text: str, kind: tuple[str, str]) -> None:
         flow = self._flows.get(kind)
         if flow is None:
             flow = self._flows[kind] = TextFlow(self._room.finder, self._room.action, self._room.where)
             self._fed[id(flow)], self._queues[id(flow)] = 0, []
         self._fed[id(flow)] += len(text)
-        entry = _Entry(block, field, flow, self._fed[id(flow)], is_held)
+        entry = _Entry(block, field, flow, self._fed[id(flow)])
         self._entries.append(entry)
         self._queues[id(flow)].append(entry)
         self._placed(flow, flow.feed(text))
@@ -162,14 +130,10 @@ class BlockFlow:
         shown: list[Any] = []
         while self._entries:
             entry = self._entries[0]
-            if (
-                self._in_pieces
-                and entry.flow is not None
-                and (entry.field is None or _has_index(entry.block))
-            ):
+            if entry.field is None or _has_index(entry.block):
                 _add(shown, self._piece(entry))
             elif entry.is_decided:
-                shown += self._whole(entry)
+                shown.append(self._whole(entry))
             if not entry.is_decided:
                 break
             self._entries.pop(0)
@@ -196,22 +160,11 @@ class BlockFlow:
         if set(entry.block) - {"type", "index", entry.field}:
             self.rest.append({**entry.block, entry.field: ""})
 
-    def _whole(self, entry: _Entry) -> list[Any]:
-        if self._in_pieces and entry.field is not None:
-            self._keep_rest(entry)
-            return [{**self._skeleton(entry.block), entry.field: entry.text}]
-        block = self._clean(entry.now)
-        if entry.flow is not None:
-            self._check(entry, block if entry.field is None else block.get(entry.field))
-        return [block]
-
-    def _check(self, entry: _Entry, text: Any) -> None:
-        """A block that matches by itself was changed: with the others it may make another match."""
-        texts = self._said.setdefault(id(entry.flow), [])
-        texts.append(str(text))
-        self._altered = self._altered or text != entry.text
-        if self._altered and (rules := self._room.finder.rules(["".join(texts)])):
-            raise RedactionError(rules)
+    def _whole(self, entry: _Entry) -> Any:
+        """A block without an index, whose text is decided; the rest of it is kept."""
+        assert entry.field is not None
+        self._keep_rest(entry)
+        return {**self._skeleton(entry.block), entry.field: entry.text}
 
     def _skeleton(self, block: Mapping[str, Any]) -> Mapping[str, Any]:
         """A block's type and index, in which a text may hide as well."""

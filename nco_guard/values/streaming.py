@@ -171,7 +171,7 @@ class _Chunks:
 
     def _flow(self, name: str) -> BlockFlow:
         if name not in self._flows:
-            self._flows[name] = BlockFlow(self._room, in_pieces=True)
+            self._flows[name] = BlockFlow(self._room)
         return self._flows[name]
 
     def _pieces(self, piece: Any, shown: Mapping[str, list[Any]]) -> list[Any]:
