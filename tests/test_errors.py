@@ -6,11 +6,13 @@ import copy
 import multiprocessing
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nco_guard import Guard, Policy, RegexRule, errors
+from nco_guard.evaluation.regex_sets import RegexSetError
 
 MADE: dict[type[errors.NCOGuardError], Callable[[], errors.NCOGuardError]] = {
     errors.PolicyError: lambda: errors.PolicyError("not so", rule_id="r", field="strings"),
@@ -21,6 +23,7 @@ MADE: dict[type[errors.NCOGuardError], Callable[[], errors.NCOGuardError]] = {
     errors.RedactionError: lambda: errors.RedactionError(("a", "b")),
     errors.InputError: lambda: errors.InputError("file.txt", "is empty", line=3),
     errors.MissingExtraError: lambda: errors.MissingExtraError("this", "hf"),
+    RegexSetError: lambda: RegexSetError(Path("set.txt"), 3, "not so", position=5),
 }
 
 

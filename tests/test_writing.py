@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_the_hooks_are_what_make_lint_calls_and_nothing_is_fetched() -> None:
     entries = []
     for hook in hooks["repos"][0]["hooks"]:
         assert hook["language"] == "system"
-        assert shutil.which(hook["entry"].split()[0]), hook["entry"]
+        assert shutil.which(hook["entry"].split()[0], path=str(Path(sys.executable).parent)), hook["entry"]
         entries.append(hook["entry"] + ("" if hook.get("pass_filenames") is False else " ."))
     assert entries == wanted
 
