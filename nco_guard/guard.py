@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from nco_guard.arguments import token_ids, truth, whole
 from nco_guard.audit import (
@@ -22,6 +22,7 @@ from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
+from nco_guard.policy.presets import PresetOptions
 from nco_guard.redaction import Action, Redaction, Replacement, StreamVerifier, redact
 from nco_guard.scan import Verifier
 from nco_guard.session import BoundGuard
@@ -30,8 +31,17 @@ from nco_guard.tokens import shared_vocabulary, state_of
 from nco_guard.verify import Report
 
 if TYPE_CHECKING:
+    import torch
+
     from nco_guard.engines import hf
     from nco_guard.engines.hf.continuous import ContinuousBatch
+    from nco_guard.engines.hf.parameters import (
+        Chat,
+        GenerationOptions,
+        ProcessorOptions,
+        Prompts,
+        StreamOptions,
+    )
 
 __all__ = ["Guard"]
 
@@ -135,10 +145,12 @@ class Guard(Shared):
         cache: Cache = None,
         correlation_key: bytes | None = None,
         digest_key: bytes | None = None,
-        **options: Any,
+        name: str | None = None,
+        description: str = "",
+        **options: Unpack[PresetOptions],
     ) -> Guard:
         """A guard from presets, e.g. `Guard.from_presets("pii", "ldnoobw")`; `options` as of `Policy.from_presets`."""
-        policy = Policy.from_presets(*names, **options)
+        policy = Policy.from_presets(*names, name=name, description=description, **options)
         return cls(policy, audit=audit, cache=cache, correlation_key=correlation_key, digest_key=digest_key)
 
     @property
@@ -290,38 +302,83 @@ class Guard(Shared):
 
     # -- transformers ------------------------------------------------------------------------------------------
 
-    def logits_processor(self, tokenizer: Any, **options: Any) -> hf.GuardLogitsProcessor:
+    def logits_processor(
+        self,
+        tokenizer: Any,
+        *,
+        guards: Sequence[Guard | None] | None = None,
+        vocab_width: int | None = None,
+        skip_special_tokens: bool = True,
+        eos_token_ids: Iterable[int] | None = None,
+        **options: Unpack[ProcessorOptions],
+    ) -> hf.GuardLogitsProcessor:
         """A processor for `model.generate(..., logits_processor=[...])`.
 
         It cannot know how generation will be cut short: pass `max_new_tokens` or `max_length` as given to `generate`,
         or use `Guard.generate`, which takes care of every end. `guards`: one for each prompt of a batch, in place of
-        this one; None there stands for this one. Other options: those of `bind` and of
-        `engines.hf.GuardLogitsProcessor`.
+        this one; None there stands for this one. `vocab_width`, `skip_special_tokens` and `eos_token_ids` are those of
+        `bind`, the rest those of `engines.hf.GuardLogitsProcessor`.
         """
-        binding = {
-            k: options.pop(k) for k in ("vocab_width", "skip_special_tokens", "eos_token_ids") if k in options
-        }
-        guards: Sequence[Guard | None] | None = options.pop("guards", None)
         if guards is not None and not (
             isinstance(guards, list | tuple) and all(each is None or hasattr(each, "bind") for each in guards)
         ):
             raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
         chosen = [self] if guards is None else [self if each is None else each for each in guards]
-        bound = [guard.bind(tokenizer, **binding) for guard in chosen]
+        bound = [guard.bind(tokenizer, vocab_width, skip_special_tokens, eos_token_ids) for guard in chosen]
         processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
         return processor
 
-    def generate(self, model: Any, tokenizer: Any, prompts: Any, **options: Any) -> hf.GenerationResult:
+    def generate(
+        self,
+        model: Any,
+        tokenizer: Any,
+        prompts: Prompts,
+        *,
+        guards: Sequence[Guard | None] | None = None,
+        skip_special_tokens: bool = True,
+        sink: Callable[[hf.StepReport], None] | None = None,
+        tables: Literal["auto", "host", "device"] = "host",
+        **options: Unpack[GenerationOptions],
+    ) -> hf.GenerationResult:
         """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`.
 
         `guards=[other, None, ...]`: a guard for each prompt in place of this one (None: this one).
         """
-        result: hf.GenerationResult = _hf().generate(self, model, tokenizer, prompts, **options)
+        result: hf.GenerationResult = _hf().generate(
+            self,
+            model,
+            tokenizer,
+            prompts,
+            guards=guards,
+            skip_special_tokens=skip_special_tokens,
+            sink=sink,
+            tables=tables,
+            **options,
+        )
         return result
 
-    def stream(self, model: Any, tokenizer: Any, prompt: Any, **options: Any) -> Iterator[str]:
-        """The same for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`."""
-        pieces: Iterator[str] = _hf().stream(self, model, tokenizer, prompt, **options)
+    def stream(
+        self,
+        model: Any,
+        tokenizer: Any,
+        prompt: str | Chat | torch.Tensor | Mapping[str, Any],
+        *,
+        skip_special_tokens: bool = True,
+        sink: Callable[[hf.StepReport], None] | None = None,
+        tables: Literal["auto", "host", "device"] = "host",
+        **options: Unpack[StreamOptions],
+    ) -> Iterator[str]:
+        """`generate` for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`."""
+        pieces: Iterator[str] = _hf().stream(
+            self,
+            model,
+            tokenizer,
+            prompt,
+            skip_special_tokens=skip_special_tokens,
+            sink=sink,
+            tables=tables,
+            **options,
+        )
         return pieces
 
     def generate_batch(

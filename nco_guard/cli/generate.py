@@ -14,6 +14,7 @@ from nco_guard.errors import NCOGuardError
 
 if TYPE_CHECKING:
     from nco_guard.audit import Sink
+    from nco_guard.engines.hf import GenerationOptions
 
 __all__ = ["GenerateSettings", "run_generate"]
 
@@ -31,14 +32,12 @@ class GenerateSettings:
     batch_size: int = 8
     chat: bool = False
 
-    def options(self) -> dict[str, Any]:
-        """The options for `generate` of transformers."""
-        sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
-        return {
-            "max_new_tokens": self.max_new_tokens,
-            "do_sample": self.sample,
-            **(sampling if self.sample else {}),
-        }
+    def options(self) -> GenerationOptions:
+        """The options for `Guard.generate`."""
+        options: GenerationOptions = {"max_new_tokens": self.max_new_tokens, "do_sample": self.sample}
+        if self.sample:
+            options |= {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        return options
 
 
 def run_generate(

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, Unpack
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -21,6 +21,7 @@ from nco_guard.policy._base import Model
 from nco_guard.policy._checks import check_text
 from nco_guard.policy._errors import indexed, located, suggestion, unknown_field
 from nco_guard.policy.files import Written
+from nco_guard.policy.presets import PresetOptions
 from nco_guard.policy.rules import (
     AutomatonRule,
     RegexRule,
@@ -149,14 +150,18 @@ class Policy(Model):
 
     @classmethod
     def from_presets(
-        cls, *names: str, name: str | None = None, description: str = "", **options: Any
+        cls,
+        *names: str,
+        name: str | None = None,
+        description: str = "",
+        **options: Unpack[PresetOptions],
     ) -> Policy:
         r"""The rules of some presets, under `name` (their names joined by `+`).
 
         options: those that every preset has, for all their rules: `json_escapes=True` (`\u0040` is an @ then, as it is
         for whoever parses the output as JSON), `monitor=True`, `penalty=4`, ... For what only one preset has
-        (`valid_only`), and for some of its rules, see `presets.load`. Raises `PresetError`, which names what there is,
-        and `PolicyError` for a value that a rule would refuse.
+        (`valid_only`), and for some of its rules, see `presets.load`; `presets.PresetOptions` lists all. Raises
+        `PresetError`, which names what there is, and `PolicyError` for a value that a rule would refuse.
 
         Example: `Policy.from_presets("pii", "secrets", json_escapes=True)`.
         """

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 import torch
 from transformers import (
@@ -40,13 +40,14 @@ from nco_guard.engines.hf.endings import Outcome, refuse_broken, settle, verifie
 from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, guards_for
 from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
 from nco_guard.engines.hf.options import Settings, refuse_continuous
+from nco_guard.engines.hf.parameters import BatchOptions, Chat
 from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
 from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
 from nco_guard.session import BoundGuard
 from nco_guard.verify import Report
 
-__all__ = ["ContinuousBatch", "RequestResult", "generate_batch"]
+__all__ = ["ContinuousBatch", "RequestOptions", "RequestResult", "generate_batch"]
 
 _POLL_SECONDS = 0.2
 # How long the loop may take from failing its requests to naming the error.
@@ -88,6 +89,14 @@ class RequestResult:
     output: Any
 
 
+class RequestOptions(TypedDict, total=False):
+    """What a single request can be told, where the continuous batching config has `per_request_processors`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+
 class _Open(NamedTuple):
     """A request whose result nobody took yet, and its guard."""
 
@@ -115,8 +124,9 @@ class ContinuousBatch:
         continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
             switched off where it says nothing, and refused where it asks for them: masks are made by the host once the
             last token is known.
-        **options: a `generation_config` or its fields, for all requests. `num_return_sequences` is refused; submit a
-            prompt several times.
+        max_new_tokens: of each request that names no other.
+        **fields: a `generation_config` or its fields, for all requests (`BatchOptions`). `num_return_sequences` is
+            refused; submit a prompt several times.
 
     Cost: a step costs the guard what it costs in `generate`. transformers collects all garbage twice when a batch is
     closed (up to a second in a large program), so keep one open rather than opening many.
@@ -134,8 +144,12 @@ class ContinuousBatch:
         skip_special_tokens: bool = True,
         sink: Sink | None = None,
         continuous_batching_config: ContinuousBatchingConfig | None = None,
-        **options: Any,
+        max_new_tokens: int | None = None,
+        **fields: Unpack[BatchOptions],
     ) -> None:
+        options: dict[str, Any] = {**fields}
+        if max_new_tokens is not None:
+            options["max_new_tokens"] = max_new_tokens
         check_loaded(model, tokenizer)
         self._guard, self._model, self._tokenizer = guard, model, tokenizer
         self._skip_special_tokens = skip_special_tokens
@@ -196,12 +210,12 @@ class ContinuousBatch:
 
     def submit(
         self,
-        prompt: Any,
+        prompt: str | Chat | Sequence[int] | torch.Tensor,
         *,
         guard: GuardLike | None = None,
         max_new_tokens: int | None = None,
         eos_token_id: int | Sequence[int] | None = None,
-        **processor_options: Any,
+        **processor_options: Unpack[RequestOptions],
     ) -> str:
         """Add a request; returns its id.
 
@@ -343,7 +357,7 @@ def generate_batch(
     guard: GuardLike,
     model: Any,
     tokenizer: Any,
-    prompts: Sequence[Any],
+    prompts: Sequence[str | Chat | Sequence[int] | torch.Tensor],
     *,
     guards: Sequence[GuardLike | None] | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
@@ -351,7 +365,7 @@ def generate_batch(
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     continuous_batching_config: ContinuousBatchingConfig | None = None,
-    **options: Any,
+    **options: Unpack[BatchOptions],
 ) -> GenerationResult:
     """transformers' `generate_batch` under a guard: many prompts of any lengths, without pads.
 
@@ -387,6 +401,7 @@ def generate_batch(
         requests += [(ids, _limit(settings, len(ids), limit), own)] * answers
     if continuous_batching_config is None and model.device.type == "cpu":
         continuous_batching_config = _small_config([len(ids) + limit for ids, limit, _ in requests])
+    of_batch: Any = {**options, "num_return_sequences": 1}  # whatever the model's own configuration says
     batch = ContinuousBatch(
         guard,
         model,
@@ -394,7 +409,7 @@ def generate_batch(
         skip_special_tokens=skip_special_tokens,
         sink=sink,
         continuous_batching_config=continuous_batching_config,
-        **{**options, "num_return_sequences": 1},
+        **of_batch,
     )
     if not requests:
         return GenerationResult([], [], [], [], [])

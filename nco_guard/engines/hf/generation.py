@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import torch
 from transformers import LogitsProcessorList, StoppingCriteria
@@ -23,6 +23,7 @@ from nco_guard.engines.hf.inputs import (
     refuse_right_padding,
 )
 from nco_guard.engines.hf.options import Settings, checked_list
+from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, common_vocabulary
 from nco_guard.engines.hf.recording import Recording, Recordings
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer, in_pieces
@@ -87,13 +88,13 @@ def generate(
     guard: GuardLike,
     model: Any,
     tokenizer: Any,
-    prompts: Any,
+    prompts: Prompts,
     *,
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     tables: TablesChoice = "host",
-    **options: Any,
+    **options: Unpack[GenerationOptions],
 ) -> GenerationResult:
     """Generate under a guard, or each prompt under one of its own.
 
@@ -114,7 +115,8 @@ def generate(
             every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting;
             dead ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables
             fit, and nobody needs the host in every step (a sink, an audit, a streamer, rules that read the prompt).
-        **options: as for `model.generate`. Processors of yours run before the guard. Generation stops at the
+        **options: as for `model.generate`; `GenerationOptions` lists them. Processors of yours run before the guard.
+            A model's own inputs belong into the mapping of prompts. Generation stops at the
             tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
             ends there.
 
@@ -140,12 +142,12 @@ def stream(
     guard: GuardLike,
     model: Any,
     tokenizer: Any,
-    prompt: Any,
+    prompt: str | Chat | torch.Tensor | Mapping[str, Any],
     *,
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     tables: TablesChoice = "host",
-    **options: Any,
+    **options: Unpack[StreamOptions],
 ) -> Iterator[str]:
     """Like `generate` for one prompt, yielding its text piece by piece while a thread generates.
 

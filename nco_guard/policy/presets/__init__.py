@@ -17,9 +17,9 @@ pattern's own). `ldnoobw` also has `languages` and `substring`, `pii` has `valid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy._errors import FIELDS, named, near, suggestion
@@ -31,6 +31,7 @@ __all__ = [
     "Examples",
     "Pattern",
     "PresetInfo",
+    "PresetOptions",
     "available",
     "describe",
     "entry_schemas",
@@ -59,6 +60,26 @@ _OWN = {
         ),
     },
 }
+
+
+class PresetOptions(TypedDict, total=False):
+    """Options of presets, as `load` and `from_presets` take them by keyword; `describe` says which preset has which.
+
+    `except_` is what a policy file calls `except`, which Python reserves.
+    """
+
+    only: Sequence[str]
+    except_: Sequence[str]
+    penalty: float
+    monitor: bool
+    context: Literal["output", "prompt"]
+    normalize: Literal["none", "nfkc"]
+    ignore: Sequence[str]
+    confusables: Literal["none", "letters", "leet"]
+    json_escapes: bool
+    languages: Sequence[str] | Literal["all"]
+    substring: bool
+    valid_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +138,7 @@ def _short_names(value: Any, option: str, known: Iterable[str], preset: str) -> 
     return tuple(value)
 
 
-def load(name: str, **options: Any) -> tuple[Rule, ...]:
+def load(name: str, **given: Unpack[PresetOptions]) -> tuple[Rule, ...]:
     """The rules of a preset, in its order. `except_` may be written for `except`, which Python reserves.
 
     Raises `PresetError` for an unknown preset, option, short name or language, listing what exists, and
@@ -126,6 +147,7 @@ def load(name: str, **options: Any) -> tuple[Rule, ...]:
     Example: `load("pii", only=["email", "ssn"], context="prompt")`.
     """
     _known(name)
+    options: dict[str, Any] = {**given}
     if "except_" in options:
         options.setdefault("except", options.pop("except_"))
     own = _OWN.get(name, {})
