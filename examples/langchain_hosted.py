@@ -21,11 +21,11 @@ agent = create_agent(hosted(answer), middleware=[NCOGuardMiddleware(guard)])
 print("redact:", "|".join(chunk.text for chunk, _ in agent.stream(question, stream_mode="messages")))
 
 agent = create_agent(
-    hosted(answer, "His address is on file."), middleware=[NCOGuardMiddleware(guard, on_violation="retry")]
+    hosted(answer, "His address is on file."), middleware=[NCOGuardMiddleware(guard, action="retry")]
 )
 print("retry: ", agent.invoke(question)["messages"][-1].text)
 
-agent = create_agent(hosted(answer), middleware=[NCOGuardMiddleware(guard, on_violation="block")])
+agent = create_agent(hosted(answer), middleware=[NCOGuardMiddleware(guard, action="raise")])
 try:
     agent.invoke(question)
 except ViolationError as error:

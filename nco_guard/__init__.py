@@ -7,6 +7,7 @@
 Importing this package imports neither torch nor transformers.
 """
 
+from nco_guard.arguments import OnMatch
 from nco_guard.errors import (
     ArgumentError,
     ArgumentValueError,
@@ -52,6 +53,7 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "NCOGuardError",
+    "OnMatch",
     "PatternError",
     "Policy",
     "PolicyError",

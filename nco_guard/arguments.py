@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nco_guard.errors import ArgumentError, ArgumentValueError
 
 __all__ = [
+    "OnMatch",
     "choice",
     "file_path",
     "function",
@@ -27,6 +28,14 @@ __all__ = [
     "whole",
     "whole_characters",
 ]
+
+OnMatch = Literal["redact", "raise", "report", "drop", "retry"]
+"""What to do about a match: replace it, raise `ViolationError`, report it and change nothing, leave out what holds it,
+or ask whoever wrote it again.
+
+Everything that acts on matches has an `action`, which is some of these words; the others are an `ArgumentValueError`
+that lists them.
+"""
 
 
 def whole(name: str, value: Any, remedy: str, *, least: int | None = None) -> int:

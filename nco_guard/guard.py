@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from nco_guard.arguments import token_ids, truth, whole
+from nco_guard.arguments import OnMatch, token_ids, truth, whole
 from nco_guard.audit import (
     DecodeView,
     History,
@@ -23,7 +23,7 @@ from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
 from nco_guard.policy.presets import PresetOptions
-from nco_guard.redaction import Action, Redaction, Replacement, StreamVerifier, redact
+from nco_guard.redaction import Redaction, Replacement, StreamVerifier, redact
 from nco_guard.scan import Verifier
 from nco_guard.session import BoundGuard
 from nco_guard.store import Store
@@ -290,7 +290,7 @@ class Guard(Shared):
     def stream_verifier(
         self,
         *,
-        action: Action = "redact",
+        action: OnMatch = "redact",
         replacement: Replacement = None,
         context: str = "",
         where: str = "text",

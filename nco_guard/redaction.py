@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from nco_guard import arguments
+from nco_guard.arguments import OnMatch
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
 from nco_guard.automata.automaton import CharMachine
 from nco_guard.automata.streaming import SpanStream, span_stream
@@ -27,7 +28,6 @@ from nco_guard.verify import Finding, Report, verify
 
 __all__ = [
     "REDACTED",
-    "Action",
     "Placed",
     "Redaction",
     "Replacement",
@@ -44,9 +44,6 @@ REDACTED = "[redacted]"
 """What stands in the place of a match unless something else is given, or the policy forbids it."""
 Replacement = str | Callable[[str], str] | None
 """What stands where a match was: a fixed text, one for each rule id, or the default (None, `default_replacement`)."""
-Action = Literal["redact", "raise", "report"]
-"""What a `StreamVerifier` does about a match: replace it, raise `ViolationError`, or only report it."""
-
 
 # In their order; no policy forbids the empty text.
 _DEFAULTS = (REDACTED, "[removed]", "***", "---", "")
@@ -159,12 +156,12 @@ class StreamVerifier(Begun):
         self,
         policy: Policy | CompiledPolicy,
         *,
-        action: Action = "redact",
+        action: OnMatch = "redact",
         replacement: Replacement = None,
         context: str = "",
         where: str = "text",
     ) -> None:
-        arguments.choice("action", action, get_args(Action))
+        arguments.choice("action", action, ("redact", "raise", "report"))
         arguments.text("context", context)
         self._compiled = compiled = compiled_of(policy)
         self._action = action

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, TypeVar, overload
 
 from nco_guard import arguments
+from nco_guard.arguments import OnMatch
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ArgumentError, RedactionError, UnsupportedError, ViolationError
-from nco_guard.redaction import Action, Replacement
+from nco_guard.redaction import Replacement
 from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
@@ -50,16 +51,16 @@ class Cleaner:
     def __init__(
         self,
         guard_like: Any,
-        action: Action = "redact",
+        action: OnMatch = "redact",
         *,
         replacement: Replacement = None,
         where: str = "value",
         record: RunRecorder | None = None,
     ) -> None:
-        arguments.choice("action", action, get_args(Action))
+        arguments.choice("action", action, ("redact", "raise", "report"))
         if record is not None and not isinstance(record, RunRecorder):
             raise ArgumentError(f"record: give a RunRecorder, or None, not {type(record).__name__}")
-        self.action: Action = action
+        self.action: OnMatch = action
         self.where = where
         self.finder = Finder(guard_like, replacement)
         self._record = record
@@ -68,7 +69,7 @@ class Cleaner:
         """The same for another place, as errors name it."""
         return self._like(self.action, where)
 
-    def _like(self, action: Action, where: str) -> Cleaner:
+    def _like(self, action: OnMatch, where: str) -> Cleaner:
         other = Cleaner.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.action, other.where = action, where

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nco_guard.arguments import OnMatch
 from nco_guard.automata.folding import read_escapes, settle_escapes
 from nco_guard.automata.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import ViolationError
-from nco_guard.redaction import Action, Placed, Replacer, SafeEnds
+from nco_guard.redaction import Placed, Replacer, SafeEnds
 from nco_guard.values.finding import Finder
 from nco_guard.values.readings import LEVELS
 from nco_guard.verify import Finding, Report
@@ -31,7 +32,7 @@ class TextFlow:
     `ViolationError` ("raise") from the call that completes a match; `RedactionError`.
     """
 
-    def __init__(self, finder: Finder, action: Action, where: str) -> None:
+    def __init__(self, finder: Finder, action: OnMatch, where: str) -> None:
         self._finder = finder
         self._action = action
         self._where = where

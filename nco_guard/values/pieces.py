@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from nco_guard.redaction import Action, Placed
+from nco_guard.arguments import OnMatch
+from nco_guard.redaction import Placed
 from nco_guard.values.blocks import JOINED, is_block, kind_of_block, role_of_key
 from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
@@ -18,7 +19,7 @@ class Room(Protocol):
     """What a stream needs of a cleaner."""
 
     finder: Finder
-    action: Action
+    action: OnMatch
     where: str
 
     def value(self, value: Any) -> Any:

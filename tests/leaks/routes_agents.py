@@ -140,7 +140,7 @@ def _driver(
 ) -> Driver:
     """`extra`: other middleware, before ours; a tuple of two lists: before and after ours."""
     before, after = extra if isinstance(extra, tuple) and len(extra) == 2 else (extra, ())
-    guard = NCOGuardMiddleware(run.guard(), on_violation=on)
+    guard = NCOGuardMiddleware(run.guard(), action=on)
     run.places.add("middleware", [repr(guard), str(guard)])
     saver = InMemorySaver()
     agent = create_agent(
@@ -174,7 +174,7 @@ def _fine() -> Any:
     [
         (name, on)
         for name in _WAYS
-        for on in (("redact", "block", "retry") if name in ("invoke", "stream") else ("redact",))
+        for on in (("redact", "raise", "retry") if name in ("invoke", "stream") else ("redact",))
     ],
     carries=["answer"],
 )

@@ -106,7 +106,7 @@ def observed(run: Run) -> None:
     silent=True,
 )
 def reports(run: Run) -> None:
-    run.places.add("report", guard_runnable(run.guard(), action="verify").invoke(run.value()))
+    run.places.add("report", guard_runnable(run.guard(), action="report").invoke(run.value()))
 
 
 # Values that arrive in pieces. Each makes pieces of a text; what they join to must be what `invoke` gives.
@@ -196,9 +196,9 @@ async def astreamed(run: Run, *case: str) -> None:
 # -- verified models -------------------------------------------------------------------------------------------
 
 
-def _verified(run: Run, on_violation: str = "redact", **options: Any) -> Any:
+def _verified(run: Run, action: str = "redact", **options: Any) -> Any:
     said = run.value()
-    return VerifiedChatModel.over(Hosted(script=[said]), run.guard(), on_violation=on_violation, **options)
+    return VerifiedChatModel.over(Hosted(script=[said]), run.guard(), action=action, **options)
 
 
 def _drain(run: Run, chunks: Iterator[Any], name: str = "chunks") -> Any:
@@ -321,13 +321,13 @@ _MAIN = ("invoke", "stream", "ainvoke", "astream")
 @_model(
     "VerifiedChatModel, {}, {}",
     [
-        *((name, on) for name in _USES for on in (("redact", "block") if name in _MAIN else ("redact",))),
+        *((name, on) for name in _USES for on in (("redact", "raise") if name in _MAIN else ("redact",))),
         ("invoke", "retry"),
         ("stream", "retry"),
     ],
 )
-def verified(run: Run, name: str, on_violation: str) -> Any:
-    return _USES[name](_verified(run, on_violation), run)
+def verified(run: Run, name: str, action: str) -> Any:
+    return _USES[name](_verified(run, action), run)
 
 
 _BUILDS: dict[str, Callable[[Any], Any]] = {
@@ -363,9 +363,7 @@ def built(run: Run, name: str) -> None:
     raises=(Exception,),
 )
 def failing(run: Run, name: str) -> Any:
-    return _USES[name](
-        VerifiedChatModel.over(failing_host(run.value()), run.guard(), on_violation="redact"), run
-    )
+    return _USES[name](VerifiedChatModel.over(failing_host(run.value()), run.guard(), action="redact"), run)
 
 
 @route(

@@ -15,6 +15,7 @@ MODULES = ("nco_guard", "nco_guard.values", "langchain_nco_guard", "llama_index.
 #: What holds or describes a policy, and gives out nothing that was not put into it by its owner.
 NO_WAY_OUT = {
     "nco_guard.AutomatonRule",
+    "nco_guard.OnMatch",
     "nco_guard.StringRule",
     "nco_guard.presets",
     "nco_guard.values.Fields",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, BaseMessageChunk, ToolMessage
@@ -11,7 +11,7 @@ from langchain_core.outputs import ChatResult, Generation, GenerationChunk, LLMR
 from langchain_core.prompt_values import ChatPromptValue, ImagePromptValue, StringPromptValue
 from langgraph.types import Command, Interrupt, Send
 
-from nco_guard import Guard
+from nco_guard import Guard, OnMatch
 from nco_guard.audit import RunRecorder
 from nco_guard.redaction import Replacement
 from nco_guard.values import Cleaner as ValueCleaner
@@ -62,7 +62,7 @@ class Cleaner(ValueCleaner):
     def __init__(
         self,
         guard: Guard,
-        action: Literal["redact", "raise"],
+        action: OnMatch,
         *,
         replacement: Replacement = None,
         where: str = "text",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, Literal
+from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
@@ -19,8 +19,8 @@ from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._models import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
-from langchain_nco_guard.verified import RETRY_PROMPT, OnViolation, VerifiedChatModel
-from nco_guard import Guard
+from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatModel
+from nco_guard import Guard, OnMatch, arguments
 from nco_guard.redaction import Replacement
 
 __all__ = ["NCOGuardMiddleware"]
@@ -40,9 +40,9 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     moment of a stream.
 
     * A `ChatNCOGuard` is guarded while it writes, by this policy joined to its own.
-    * Any other model is verified after it wrote (see `VerifiedChatModel`): its host sees what it wrote. `on_violation`
-      says what becomes of it: "redact" (the default), "block" (raises `ViolationError`) or "retry".
-    * Tool results are redacted, or refused with "block", before the model, the state or a callback sees them.
+    * Any other model is verified after it wrote (see `VerifiedChatModel`): its host sees what it wrote. `action` says
+      what becomes of it: "redact" (the default), "raise" (`ViolationError`) or "retry".
+    * Tool results are redacted, or refused with "raise", before the model, the state or a callback sees them.
     * With `check_input`, so are the user's messages on their way to the model. The state keeps them as they came.
 
     Put it first in the list: then it also sees what other middleware makes of an answer or a result. Wherever it is,
@@ -59,7 +59,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self,
         guard: GuardSource,
         *,
-        on_violation: OnViolation = "redact",
+        action: OnMatch = "redact",
         replacement: Replacement = None,
         max_retries: int = 2,
         retry_prompt: str = RETRY_PROMPT,
@@ -67,26 +67,25 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         check_input: bool = False,
     ) -> None:
         super().__init__()
-        if on_violation not in ("block", "redact", "retry"):
-            raise ValueError(f"on_violation {on_violation!r}: one of 'block', 'redact', 'retry'")
+        arguments.choice("action", action, ACTIONS)
         self.tools = []
         self.guard: Guard = as_guard(guard)
         self._options: dict[str, Any] = {
-            "on_violation": on_violation,
+            "action": action,
             "replacement": replacement,
             "max_retries": max_retries,
             "retry_prompt": retry_prompt,
         }
-        action: Literal["redact", "raise"] = "raise" if on_violation == "block" else "redact"
+        others: OnMatch = "raise" if action == "raise" else "redact"  # nobody could be asked again for them
         self._input = (
-            Cleaner(self.guard, action, replacement=replacement, where="input") if check_input else None
+            Cleaner(self.guard, others, replacement=replacement, where="input") if check_input else None
         )
         self._results = (
-            Cleaner(self.guard, action, replacement=replacement, where="tool result")
+            Cleaner(self.guard, others, replacement=replacement, where="tool result")
             if check_tool_results
             else None
         )
-        final: Literal["redact", "raise"] = "redact" if on_violation == "redact" else "raise"
+        final: OnMatch = "redact" if action == "redact" else "raise"
         self._final = Cleaner(self.guard, final, replacement=replacement, where="model output", record=False)
         self._make_requests()
         # Refused now rather than in the middle of an answer.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig, RunnableGenerator
 
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._guards import GuardSource, as_guard
-from nco_guard import Guard
+from nco_guard import Guard, OnMatch, arguments
 from nco_guard.redaction import Replacement, StreamVerifier
 from nco_guard.values import ValueStream
 
 __all__ = ["GuardRunnable", "guard_runnable"]
-
-Action = Literal["raise", "redact", "verify"]
 
 
 def guard_runnable(guard: GuardSource, **options: Any) -> GuardRunnable:
@@ -28,7 +26,7 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
 
     Args:
         action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts
-            `replacement` in the place of matches; "verify" gives the verifier's `Report` on the text instead of it.
+            `replacement` in the place of matches; "report" gives the verifier's `Report` on the text instead of it.
 
     Guarantee ("raise", "redact"): no match of a hard rule in what it gives out, at any moment of a stream. Text,
     message chunks, lists and the dictionaries of `RunnableParallel` and `RunnablePassthrough.assign` stream through,
@@ -40,12 +38,11 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
     """
 
     def __init__(
-        self, guard: GuardSource, action: Action = "raise", *, replacement: Replacement = None
+        self, guard: GuardSource, action: OnMatch = "raise", *, replacement: Replacement = None
     ) -> None:
-        if action not in ("raise", "redact", "verify"):
-            raise ValueError(f"action {action!r}: one of 'raise', 'redact', 'verify'")
+        arguments.choice("action", action, ("raise", "redact", "report"))
         self.guard: Guard = as_guard(guard)
-        self.action: Action = action
+        self.action: OnMatch = action
         self._replacement = replacement
         self.guard.stream_verifier(replacement=replacement)
         super().__init__(self._pass, self._apass, name=f"{action}_{self.guard.policy.name}")
@@ -63,7 +60,7 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
         return await self._acall_with_config(whole, input, config, **kwargs)
 
     def _whole(self, value: Any) -> Any:
-        if self.action != "verify":
+        if self.action != "report":
             return Cleaner(self.guard, self.action, replacement=self._replacement).value(value)
         flow = _Flow(self)
         return [*flow.feed(value), *flow.finish()][-1]
@@ -89,7 +86,7 @@ class _Flow:
     def __init__(self, runnable: GuardRunnable) -> None:
         self._report: StreamVerifier | None = None
         self._values: ValueStream | None = None
-        if runnable.action == "verify":
+        if runnable.action == "report":
             self._report = runnable.guard.stream_verifier(action="report")
         else:
             cleaner = Cleaner(runnable.guard, runnable.action, replacement=runnable._replacement)

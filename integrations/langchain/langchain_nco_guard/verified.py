@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import LangChainException
@@ -23,13 +23,14 @@ from langchain_nco_guard._hidden import HiddenCalls
 from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
 from langchain_nco_guard.runnables import guard_runnable
-from nco_guard import Guard
+from nco_guard import Guard, OnMatch, arguments
 from nco_guard.errors import UnsupportedError, ViolationError
 
-__all__ = ["RETRY_PROMPT", "VerifiedChatModel"]
+__all__ = ["ACTIONS", "RETRY_PROMPT", "VerifiedChatModel"]
 
 RETRY_PROMPT = "Your answer broke the output policy (rules: {rules}). Answer again and leave that out."
-OnViolation = Literal["block", "redact", "retry"]
+# What is done about a match in an answer.
+ACTIONS = ("raise", "redact", "retry")
 # Of the model that is verified, unless something else is said.
 _TAKEN = ("tags", "metadata", "cache", "disable_streaming", "profile")
 
@@ -44,8 +45,8 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     Attributes:
         inner: a chat model, or one behind `bind`, `with_config`, `with_retry`, `with_fallbacks`, `configurable_fields`
             or `init_chat_model(configurable_fields=...)`.
-        on_violation: "block" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at
-            most `max_retries` times with `retry_prompt` added, then blocks.
+        action: "raise" raises `ViolationError`; "redact" puts `replacement` in its place; "retry" asks again, at most
+            `max_retries` times with `retry_prompt` added, then raises.
 
     Streams are held back exactly as long as a match could still be completed; with "retry", and where the text is to be
     parsed (structured output), until the message is complete. Tool calls appear once they are complete. Not passed on:
@@ -54,7 +55,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
 
     inner: Any
     guard: Any
-    on_violation: OnViolation = "block"
+    action: OnMatch = "raise"
     replacement: Any = None
     max_retries: int = Field(default=2, ge=0)
     retry_prompt: str = RETRY_PROMPT
@@ -72,6 +73,11 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         if not isinstance(value, Runnable):
             raise UnsupportedError(f"inner: a chat model is needed, got {type(value).__name__}")
         return value
+
+    @field_validator("action", mode="before")
+    @classmethod
+    def _known_action(cls, value: Any) -> str:
+        return arguments.choice("action", value, ACTIONS)
 
     @field_validator("guard")
     @classmethod
@@ -110,7 +116,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             "inner": described(self.inner),
             **({"configurable": chosen} if self._configurable else {}),
             "policy_digest": self.guard.digest,
-            "on_violation": self.on_violation,
+            "action": self.action,
             "replacement": repr(self.replacement),
         }
 
@@ -155,8 +161,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             around=self._around,
             own=super().with_structured_output,
         )
-        action = "redact" if self.on_violation == "redact" else "raise"
-        return answer | guard_runnable(self.guard, action=action, replacement=self.replacement)
+        return answer | guard_runnable(self.guard, action=self._each_time, replacement=self.replacement)
 
     def _around(self, bound: Any, *, parsed: bool = False) -> Any:
         """This model around a runnable that was made from the inner one."""
@@ -215,10 +220,16 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
 
     # -- answers -----------------------------------------------------------------------------------------------
 
+    @property
+    def _each_time(self) -> OnMatch:
+        """What is done about a match in one attempt."""
+        return "redact" if self.action == "redact" else "raise"
+
     def _cleaner(self, kwargs: Mapping[str, Any]) -> Cleaner:
-        action: Literal["redact", "raise"] = "redact" if self.on_violation == "redact" else "raise"
         parsed = self._parsed(kwargs)
-        return Cleaner(self.guard, action, replacement=self.replacement, where="model output", parsed=parsed)
+        return Cleaner(
+            self.guard, self._each_time, replacement=self.replacement, where="model output", parsed=parsed
+        )
 
     def _parsed(self, kwargs: Mapping[str, Any]) -> bool:
         """Whether somebody will parse the text of the answer."""
@@ -239,7 +250,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
 
     def _again(self, messages: list[BaseMessage], error: ViolationError, attempt: int) -> list[BaseMessage]:
         """The messages of the next attempt; raises if there is none."""
-        if self.on_violation != "retry" or attempt >= self.max_retries:
+        if self.action != "retry" or attempt >= self.max_retries:
             raise error
         return [*messages, HumanMessage(self.retry_prompt.format(rules=", ".join(error.rule_ids)))]
 
@@ -295,7 +306,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        if self.on_violation == "retry" or self._parsed(kwargs):
+        if self.action == "retry" or self._parsed(kwargs):
             yield _whole(self._generate(messages, stop=stop, **kwargs))
             return
         cleaner = self._cleaner(kwargs)
@@ -314,7 +325,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        if self.on_violation == "retry" or self._parsed(kwargs):
+        if self.action == "retry" or self._parsed(kwargs):
             yield _whole(await self._agenerate(messages, stop=stop, **kwargs))
             return
         cleaner = self._cleaner(kwargs)

@@ -21,7 +21,7 @@ from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel, guard_run
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT
-from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
+from nco_guard.errors import ArgumentValueError, PolicyError, UnsupportedError, ViolationError
 
 
 def agent(policy: Policy, model: Any = None, **options: Any) -> Any:
@@ -143,14 +143,14 @@ def test_blocking_raises_and_shows_nothing_forbidden(policy: Policy) -> None:
     talk = ScriptedChatModel(script=[AIMessage("Fine so far. Write to john.doe@example.com now.")])
     shown: list[Any] = []
     with pytest.raises(ViolationError, match="model output: matches of 'email'") as caught:
-        shown.extend(agent(policy, talk, on_violation="block").stream(ASK, stream_mode="messages"))
+        shown.extend(agent(policy, talk, action="raise").stream(ASK, stream_mode="messages"))
     assert caught.value.rule_ids == ("email",)
     assert "john" not in str(caught.value)
-    streaming = agent(policy, talk, on_violation="block").stream(ASK, stream_mode="messages")
+    streaming = agent(policy, talk, action="raise").stream(ASK, stream_mode="messages")
     pieces = take_until_violation(streaming)
     assert check_stream(policy, pieces).startswith("Fine so far. Write ")
     with pytest.raises(ViolationError, match="tool-call arguments"):
-        agent(policy, on_violation="block").invoke(ASK)
+        agent(policy, action="raise").invoke(ASK)
 
 
 def take_until_violation(stream: Any) -> list[str]:
@@ -166,7 +166,7 @@ def take_until_violation(stream: Any) -> list[str]:
 async def test_retrying_asks_again_and_names_the_rules(policy: Policy) -> None:
     for route in ("invoke", "stream", "ainvoke"):
         talk = ScriptedChatModel(script=[AIMessage("mail john.doe@example.com"), AIMessage("It is on file.")])
-        made = agent(policy, talk, on_violation="retry")
+        made = agent(policy, talk, action="retry")
         if route == "stream":
             assert check_chunks(policy, list(made.stream(ASK, stream_mode="messages"))) == ["It is on file."]
         else:
@@ -176,7 +176,7 @@ async def test_retrying_asks_again_and_names_the_rules(policy: Policy) -> None:
         assert talk.asked[1][-1].text.startswith("Your answer broke the output policy (rules: email).")
     stubborn = ScriptedChatModel(script=[AIMessage("mail john.doe@example.com")])
     with pytest.raises(ViolationError):
-        agent(policy, stubborn, on_violation="retry", max_retries=2).invoke(ASK)
+        agent(policy, stubborn, action="retry", max_retries=2).invoke(ASK)
     assert len(stubborn.asked) == 3
 
 
@@ -200,7 +200,7 @@ def test_input_is_checked_where_that_is_asked_for(policy: Policy) -> None:
     agent(policy, model).invoke(question)
     assert "jane@example.com" in model.asked[0][0].text
     with pytest.raises(ViolationError, match="input"):
-        agent(policy, hosted(), check_input=True, on_violation="block").invoke(question)
+        agent(policy, hosted(), check_input=True, action="raise").invoke(question)
 
 
 # -- tools -------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_errors_of_tools_are_redacted_too(policy: Policy) -> None:
 
 def test_results_of_tools_can_be_refused_or_left_alone(policy: Policy) -> None:
     with pytest.raises(ViolationError, match="tool result"):
-        tool_agent(policy, gives_text, on_violation="block").invoke(ASK)
+        tool_agent(policy, gives_text, action="raise").invoke(ASK)
     result = tool_agent(policy, gives_text, check_tool_results=False).invoke(ASK)
     assert "maria@example.com" in str(result)
 
@@ -340,12 +340,10 @@ def test_a_policy_given_with_the_call_is_joined_and_replaces_nothing(
 
 
 def test_a_verified_model_can_be_used_without_an_agent(policy: Policy) -> None:
-    model = VerifiedChatModel.over(
-        hosted(), policy, on_violation="redact", replacement=lambda rule: f"<{rule}>"
-    )
+    model = VerifiedChatModel.over(hosted(), policy, action="redact", replacement=lambda rule: f"<{rule}>")
     model.invoke("x")
     assert model.invoke("x").text == "Write to <email>, or call <phone> to <word> her. Bye."
-    bound = VerifiedChatModel.over(hosted(), policy, on_violation="redact").bind_tools([lookup_customer])
+    bound = VerifiedChatModel.over(hosted(), policy, action="redact").bind_tools([lookup_customer])
     assert bound.invoke("x").tool_calls[0]["args"] == {"name": "[redacted]"}
 
 
@@ -356,13 +354,13 @@ def test_everything_else_a_message_carries_is_checked(policy: Policy) -> None:
         additional_kwargs={"tool_calls": [{"arguments": '{"to": "maria\\u0040example.com"}'}]},
         response_metadata={"logprobs": {"content": ["maria", "@", "example.com"]}, "note": "maria@example.com"},
     )  # fmt: skip
-    message = VerifiedChatModel.over(Whole(script=[said]), policy, on_violation="redact").invoke("x")
+    message = VerifiedChatModel.over(Whole(script=[said]), policy, action="redact").invoke("x")
     assert message.text == "mail [redacted]."
     check_everything(policy, message)
     assert "maria" not in str(message)
     assert "logprobs" not in message.response_metadata
     full = None
-    for chunk in VerifiedChatModel.over(Whole(script=[said]), policy, on_violation="redact").stream("x"):
+    for chunk in VerifiedChatModel.over(Whole(script=[said]), policy, action="redact").stream("x"):
         full = chunk if full is None else full + chunk
     check_everything(policy, full)
     assert "maria" not in str(full)
@@ -389,7 +387,7 @@ def test_arguments_in_content_blocks_are_checked_and_media_left_alone(policy: Po
         {"type": "tool_use", "id": "1", "name": "lookup_customer", "input": {"card": 4111111111111111}},
         {"type": "image", "base64": base64.b64encode(b"\x89PNG\r\n\x1a\n\0").decode() + "123456789012" * 8},
     ]
-    model = VerifiedChatModel.over(Whole(script=[AIMessage(blocks)]), digits, on_violation="redact")
+    model = VerifiedChatModel.over(Whole(script=[AIMessage(blocks)]), digits, action="redact")
     assert model.invoke("x").content == [{**blocks[0], "input": {"card": "[redacted]"}}, blocks[1]]
 
 
@@ -402,8 +400,11 @@ def test_two_policies_two_middlewares(policy: Policy, other_policy: Policy) -> N
 
 
 def test_bad_usage_is_refused_at_construction(policy: Policy) -> None:
-    with pytest.raises(ValueError, match="one of 'block', 'redact', 'retry'"):
-        NCOGuardMiddleware(policy, on_violation="shout")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one of 'raise', 'redact', 'retry'"):
+        NCOGuardMiddleware(policy, action="shout")  # type: ignore[arg-type]
+    for other in ("report", "drop"):
+        with pytest.raises(ArgumentValueError, match=f"action '{other}': one of 'raise', 'redact', 'retry'"):
+            VerifiedChatModel.over(hosted(), policy, action=other)
     with pytest.raises(PolicyError, match="replacement itself"):
         NCOGuardMiddleware(policy, replacement="a@example.com")
     with pytest.raises(TypeError, match="a Guard, a Policy"):
@@ -428,9 +429,9 @@ async def test_a_policy_may_forbid_the_default_replacement(policy: Policy) -> No
     assert answer.response_metadata["note"] == "[removed]"
     with pytest.raises(ViolationError):
         VerifiedChatModel.over(hosted(), words).invoke("x")
-    for on_violation in ("block", "retry", "redact"):
+    for action in ("raise", "retry", "redact"):
         model = ScriptedChatModel(script=[AIMessage("Fine.")])
-        made = create_agent(model, middleware=[NCOGuardMiddleware(words, on_violation=on_violation)])  # type: ignore[arg-type]
+        made = create_agent(model, middleware=[NCOGuardMiddleware(words, action=action)])  # type: ignore[arg-type]
         assert (
             made.invoke(ASK)["messages"][-1].text == (await made.ainvoke(ASK))["messages"][-1].text == "Fine."
         )

@@ -127,7 +127,7 @@ LONG: Any = {
 @pytest.mark.parametrize("first", [True, False])
 async def test_summaries_are_written_by_guarded_models_or_not_at_all(policy: Policy, first: bool) -> None:
     def make(model: Any, **options: Any) -> Any:
-        both = [NCOGuardMiddleware(policy, on_violation="redact"), summarizing(model)]
+        both = [NCOGuardMiddleware(policy, action="redact"), summarizing(model)]
         return create_agent(scripted(), middleware=both if first else both[::-1], **options)
 
     for bare in (scripted(), scripted().bind(stop=["x"]), VerifiedChatModel.over(scripted(), weaker(policy))):
@@ -137,7 +137,7 @@ async def test_summaries_are_written_by_guarded_models_or_not_at_all(policy: Pol
             make(bare)
 
     def guarded(**options: Any) -> Any:
-        return make(VerifiedChatModel.over(scripted(), policy, on_violation="redact"), **options)
+        return make(VerifiedChatModel.over(scripted(), policy, action="redact"), **options)
 
     shown = await everything_of(guarded, LONG)
     assert SAFE in repr(shown[0]["messages"][0])
@@ -298,7 +298,7 @@ async def test_interrupts_show_nothing_and_can_be_resumed(policy: Policy) -> Non
     blocked = create_agent(
         ScriptedChatModel(script=[AIMessage("", tool_calls=[call])]),
         tools=[confirm],
-        middleware=[NCOGuardMiddleware(policy, on_violation="block")],
+        middleware=[NCOGuardMiddleware(policy, action="raise")],
         checkpointer=InMemorySaver(),
     )
     with pytest.raises(ViolationError, match="tool result"):

@@ -51,9 +51,9 @@ async def test_structured_responses_by_the_provider_are_checked_too(policy: Poli
         for mode in ("messages", "updates", "values"):
             check_everything(policy, list(made(said).stream(ASK, stream_mode=mode)))
         with pytest.raises(ViolationError, match="model output"):
-            made(said, on_violation="block").invoke(ASK)
+            made(said, action="raise").invoke(ASK)
         with pytest.raises(ViolationError, match="model output"):
-            await made(said, on_violation="block").ainvoke(ASK)
+            await made(said, action="raise").ainvoke(ASK)
 
 
 def test_structured_responses_of_a_local_model(local: Any, policy: Policy, other_policy: Policy) -> None:

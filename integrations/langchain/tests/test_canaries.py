@@ -230,7 +230,7 @@ async def test_agents_over_a_hosted_model(record: Record, pii: Policy) -> None:
     record.of(shown, guard, middleware, handler)
 
 
-@pytest.mark.parametrize("action", ["redact", "block"])
+@pytest.mark.parametrize("action", ["redact", "raise"])
 @pytest.mark.parametrize(
     "broken", [fails, fails_loudly, fails_while_failing], ids=["cause", "itself", "group"]
 )
@@ -242,11 +242,9 @@ async def test_tools_that_fail(record: Record, pii: Policy, broken: Any, action:
     def fresh() -> Any:
         call = {"name": "lookup_customer", "args": {"name": "Maria"}, "id": "1", "type": "tool_call"}
         model = ScriptedChatModel(script=[AIMessage("", tool_calls=[call])])
-        return create_agent(
-            model, tools=[broken], middleware=[NCOGuardMiddleware(guard, on_violation=action)]
-        )
+        return create_agent(model, tools=[broken], middleware=[NCOGuardMiddleware(guard, action=action)])
 
-    wanted = "withheld" if action == "block" and broken is fails_loudly else "no such customer"
+    wanted = "withheld" if action == "raise" and broken is fails_loudly else "no such customer"
     with pytest.raises(Exception, match=wanted) as caught:
         fresh().invoke(ASK, config)
     record.error(caught.value)
@@ -260,10 +258,10 @@ async def test_tools_that_fail(record: Record, pii: Policy, broken: Any, action:
         assert type(caught.value) is ValueError  # its own type, where it is clean itself
 
 
-@pytest.mark.parametrize("action", ["block", "retry"])
+@pytest.mark.parametrize("action", ["raise", "retry"])
 async def test_runs_that_are_blocked(record: Record, pii: Policy, action: Any) -> None:
     guard = Guard(pii, audit=record.sink)
-    middleware = NCOGuardMiddleware(guard, on_violation=action)
+    middleware = NCOGuardMiddleware(guard, action=action)
     made = create_agent(hosted(), tools=[lookup_customer], middleware=[middleware])
     config: Any = {"callbacks": [NCOGuardAuditHandler(guard, record.sink), record.trace]}
     for _ in range(2):  # the call's arguments, the answer

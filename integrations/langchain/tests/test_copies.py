@@ -55,7 +55,7 @@ def build(kind: str, local: Callable[..., ChatNCOGuard], pipe: Any, guard: Guard
         return GuardedPipeline(pipeline=pipe, guard=guard)
     if kind == "verified":
         inner = ScriptedChatModel(script=[AIMessage(SECRET)] * 9)
-        return VerifiedChatModel(inner=inner, guard=guard, on_violation="redact")
+        return VerifiedChatModel(inner=inner, guard=guard, action="redact")
     if kind == "middleware":
         return NCOGuardMiddleware(guard)
     return guard_runnable(guard, action="redact")

@@ -92,14 +92,14 @@ def run(end: str, way: str, tool: str, *middleware: Any) -> tuple[BaseException,
     return caught.value, seen
 
 
-@pytest.mark.parametrize("on_violation", ["redact", "block"])
+@pytest.mark.parametrize("action", ["redact", "raise"])
 @pytest.mark.parametrize("way", ["invoke", "stream", "ainvoke", "astream"])
 @pytest.mark.parametrize("end", ENDS)
 def test_what_ends_a_tool_ends_the_agent_and_is_clean(
-    policy: Policy, end: str, way: str, on_violation: Any
+    policy: Policy, end: str, way: str, action: Any
 ) -> None:
     for tool in ("sync", "both"):
-        error, seen = run(end, way, tool, NCOGuardMiddleware(policy, on_violation=on_violation))
+        error, seen = run(end, way, tool, NCOGuardMiddleware(policy, action=action))
         assert isinstance(error, KEPT[end])
         assert "john" not in "".join(traceback.format_exception(error))
         check_everything(policy, [error, seen.seen])

@@ -60,7 +60,7 @@ async def every_route(model: Any, config: Any = None) -> list[Any]:
 
 
 def verified(inner: Any, policy: Policy) -> VerifiedChatModel:
-    return VerifiedChatModel.over(inner, policy, on_violation="redact")
+    return VerifiedChatModel.over(inner, policy, action="redact")
 
 
 async def test_callbacks_of_the_caller_see_the_verified_model_only(inner: Any, policy: Policy) -> None:
@@ -280,7 +280,7 @@ def test_configurable_fields_reach_the_inner_model(policy: Policy) -> None:
     assert "".join(chunk.text for chunk in model.stream("x", other)) == "other: [redacted]"
     assert (RunnableLambda(lambda x: x) | model).invoke("x", other).text == "other: [redacted]"
     cache = InMemoryCache()
-    cached = VerifiedChatModel.over(inner, policy, on_violation="redact", cache=cache)
+    cached = VerifiedChatModel.over(inner, policy, action="redact", cache=cache)
     assert cached.invoke("x").text == SAFE
     assert cached.invoke("x", other).text == "other: [redacted]"
 

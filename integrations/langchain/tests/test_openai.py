@@ -120,7 +120,7 @@ async def test_a_client_that_streams_by_default_is_verified(
     )
     seen = Everything()
     config: Any = {"callbacks": [seen]}
-    model = VerifiedChatModel.over(inner, policy, on_violation="redact")
+    model = VerifiedChatModel.over(inner, policy, action="redact")
     assert model.invoke("x", config).text == SAFE
     assert (await model.ainvoke("x", config)).text == SAFE
     assert check_stream(policy, [chunk.text for chunk in model.stream("x", config)]) == SAFE

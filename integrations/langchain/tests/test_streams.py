@@ -253,7 +253,7 @@ REASONING: dict[str, list[AIMessageChunk]] = {
 async def test_what_comes_in_pieces_is_clean_in_pieces_and_joined(policy: Policy, kind: str) -> None:
     seen = Everything()
     config: Any = {"callbacks": [seen]}
-    model = VerifiedChatModel.over(Pieces(chunks=REASONING[kind]), policy, on_violation="redact")
+    model = VerifiedChatModel.over(Pieces(chunks=REASONING[kind]), policy, action="redact")
     step = Pieces(chunks=REASONING[kind]) | guard_runnable(policy, action="redact")
     for made in (model, step):
         given = config if made is model else {}
@@ -271,7 +271,7 @@ async def test_what_comes_in_pieces_is_clean_in_pieces_and_joined(policy: Policy
             assert "@example" not in text
             assert "doe@" not in text
     check_everything(policy, seen.seen)
-    refusing = VerifiedChatModel.over(Pieces(chunks=REASONING[kind]), policy, on_violation="block")
+    refusing = VerifiedChatModel.over(Pieces(chunks=REASONING[kind]), policy, action="raise")
     with pytest.raises(ViolationError):
         list(refusing.stream("x"))
 
@@ -280,7 +280,7 @@ def test_no_call_is_made_of_a_piece_of_which_nothing_is_left(policy: Policy) -> 
     """LangChain takes pieces without an index for calls of their own, and one that is empty for a complete one."""
     begun = call('{"to": "', name="look", id="1", index=None)
     chunks = [begun, *(call(part, index=None) for part in cut(f'{LEAK}"}}'))]
-    guarded = VerifiedChatModel.over(Pieces(chunks=chunks), policy, on_violation="redact")
+    guarded = VerifiedChatModel.over(Pieces(chunks=chunks), policy, action="redact")
     bare = joined(list(Pieces(chunks=chunks).stream("x")))
     for message in (guarded.invoke("x"), joined(list(guarded.stream("x")))):
         again = AIMessageChunk("") + message if isinstance(message, AIMessageChunk) else message

@@ -70,7 +70,7 @@ async def test_every_method_is_kept_and_verified(policy: Policy, method: Any, te
     inner = saying(TEXTS[text])
     seen = Everything()
     config: Any = {"callbacks": [seen]}
-    model = VerifiedChatModel.over(inner, policy, on_violation="redact").with_structured_output(
+    model = VerifiedChatModel.over(inner, policy, action="redact").with_structured_output(
         Contact, method=method
     )
     shown = [model.invoke("x", config), await model.ainvoke("x", config), *model.stream("x", config)]
@@ -80,7 +80,7 @@ async def test_every_method_is_kept_and_verified(policy: Policy, method: Any, te
     check_everything(policy, seen.seen)
     for one in seen.seen:
         assert "maria" not in repr(one)
-    raw = VerifiedChatModel.over(inner, policy, on_violation="redact").with_structured_output(
+    raw = VerifiedChatModel.over(inner, policy, action="redact").with_structured_output(
         Contact, method=method, include_raw=True
     )
     result = raw.invoke("x")
@@ -102,7 +102,7 @@ def test_the_models_own_default_is_kept(policy: Policy) -> None:
 def test_numbers_that_only_parsing_brings_out() -> None:
     digits = Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}"),))
     inner = saying('{"way": 4e15}')
-    model = VerifiedChatModel.over(inner, digits, on_violation="redact")
+    model = VerifiedChatModel.over(inner, digits, action="redact")
     found = model.with_structured_output({"title": "c", "type": "object"}, method="json_mode").invoke("x")
     assert found == {"way": "[redacted]"}
     assert list(model.with_structured_output({"title": "c"}, method="json_mode").stream("x"))[-1] == found
@@ -111,7 +111,7 @@ def test_numbers_that_only_parsing_brings_out() -> None:
 async def test_models_behind_runnables_keep_their_methods(policy: Policy) -> None:
     first, second = saying(TEXTS["plain"]), saying(TEXTS["escaped"])
     for inner in (first.bind(stop=["x"]), first.with_retry(), Broken(script=[]).with_fallbacks([second])):
-        model = VerifiedChatModel.over(inner, policy, on_violation="redact")
+        model = VerifiedChatModel.over(inner, policy, action="redact")
         structured = model.with_structured_output(Contact, method="json_mode")
         assert structured.invoke("x") == Contact(way="[redacted]")
         assert await structured.ainvoke("x") == Contact(way="[redacted]")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, TextBlock
 from llama_index.llms.nco_guard.registered import MEDIA
 from llama_index.llms.nco_guard.unobserved import Unobserved
 
-from nco_guard import Guard
+from nco_guard import Guard, OnMatch
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.redaction import Replacement
@@ -29,7 +29,7 @@ class ResponseCleaner:
     def __init__(
         self,
         guard: Guard,
-        action: Literal["raise", "redact"],
+        action: OnMatch,
         replacement: Replacement,
         *,
         parent_id: str | None = None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.types import BaseOutputParser
 from llama_index.llms.nco_guard.models import compiled_policy
 
-from nco_guard import Guard, Policy
+from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.redaction import Replacement
 from nco_guard.values import Cleaner
 
@@ -36,12 +36,11 @@ class NCOGuardOutputParser(BaseOutputParser):
         self,
         policy: Policy | Guard,
         *,
-        action: Literal["raise", "redact"] = "raise",
+        action: OnMatch = "raise",
         replacement: Replacement = None,
         inner: BaseOutputParser | None = None,
     ) -> None:
-        if action not in ("raise", "redact"):
-            raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
+        arguments.choice("action", action, ("raise", "redact"))
         self._cleaner = Cleaner(
             compiled_policy(policy), action, replacement=replacement, where="model output"
         )

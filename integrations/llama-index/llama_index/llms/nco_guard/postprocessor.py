@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager
@@ -12,7 +12,7 @@ from llama_index.llms.nco_guard.copies import Travelling
 from llama_index.llms.nco_guard.models import compiled_policy
 from llama_index.llms.nco_guard.nodes import clean_node, rules_in_node, unsearchable
 
-from nco_guard import Guard, Policy
+from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -43,7 +43,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     `PolicyError` at construction for a replacement that is itself forbidden.
     """
 
-    action: Literal["redact", "drop", "raise", "report"] = Field(description="What is done about a match.")
+    action: OnMatch = Field(description="What is done about a match.")
     policy_name: str = Field(description="Name of the policy.", frozen=True)
     policy_digest: str = Field(description="The digest of the policy, as the guard shows it.", frozen=True)
 
@@ -56,13 +56,12 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         self,
         policy: Policy | Guard,
         *,
-        action: Literal["redact", "drop", "raise", "report"] = "redact",
+        action: OnMatch = "redact",
         replacement: Replacement = None,
         audit: Sink | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        if action not in ("redact", "drop", "raise", "report"):
-            raise ValueError(f"action {action!r}: one of 'redact', 'drop', 'raise', 'report'")
+        arguments.choice("action", action, ("redact", "drop", "raise", "report"))
         compiled = compiled_policy(policy)
         Cleaner(compiled, replacement=replacement)  # a forbidden replacement is refused here
         fields: dict[str, Any] = {

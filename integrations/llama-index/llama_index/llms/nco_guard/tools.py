@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,7 +16,7 @@ from llama_index.llms.nco_guard.answers import VerifiedQueryEngine, VerifiedRetr
 from llama_index.llms.nco_guard.cleaning import ResponseCleaner
 from llama_index.llms.nco_guard.models import guard_of
 
-from nco_guard import Guard, Policy
+from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.audit import Sink
 from nco_guard.redaction import Replacement
 from nco_guard.values import Role
@@ -31,7 +31,7 @@ def verified_tool(
     tool: BaseTool,
     policy: Policy | Guard,
     *,
-    action: Literal["raise", "redact"] = "redact",
+    action: OnMatch = "redact",
     replacement: Replacement = None,
     audit: Sink | None = None,
 ) -> AsyncBaseTool:
@@ -56,8 +56,7 @@ def verified_tool(
     at a call `RedactionError`, and with "raise" `UnsupportedError` for what cannot be looked into (images, sound,
     video, documents, iterators), in whose place "redact" puts a line that names it.
     """
-    if action not in ("raise", "redact"):
-        raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
+    arguments.choice("action", action, ("raise", "redact"))
     guard = guard_of(policy, audit)
     cleaner = ResponseCleaner(guard, action, replacement, where="tool result", failure=RuntimeError)
     verified = copy.copy(adapt_to_async_tool(tool))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -27,7 +27,7 @@ from llama_index.llms.nco_guard.cleaning import ChatFilter, CompletionFilter, Re
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.models import Guards, guard_of
 
-from nco_guard import Guard, Policy
+from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError
 from nco_guard.redaction import Replacement
@@ -78,7 +78,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     """
 
     inner: SerializeAsAny[LLM] = Field(description="The LLM that writes.")
-    action: Literal["raise", "redact"] = Field(description="What is done about a match.")
+    action: OnMatch = Field(description="What is done about a match.")
     policy_name: str = Field(description="Name of the policy.", frozen=True)
     policy_digest: str = Field(
         description="The guard's digest of its policy; part of every cache key.", frozen=True
@@ -92,7 +92,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         llm: LLM,
         *,
         policy: Policy | Guard,
-        action: Literal["raise", "redact"] = "raise",
+        action: OnMatch = "raise",
         replacement: Replacement = None,
         audit: Sink | None = None,
     ) -> None:
@@ -102,8 +102,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
             raise UnsupportedError(
                 "llm: a structured LLM gives objects; verify the one inside: VerifiedLLM(...).as_structured_llm(...)"
             )
-        if action not in ("raise", "redact"):
-            raise ValueError(f"action {action!r}: one of 'raise', 'redact'")
+        arguments.choice("action", action, ("raise", "redact"))
         guard = guard_of(policy, audit)
         guard.stream_verifier(replacement=replacement)  # a forbidden replacement is refused here
         fields: dict[str, Any] = {name: getattr(llm, name) for name in _TAKEN_OVER}
