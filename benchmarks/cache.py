@@ -45,7 +45,7 @@ def child(folder: str, presets: str, cache: str) -> None:
 
     def libraries() -> Any:
         import nco_guard.session
-        import nco_guard.store
+        import nco_guard.storage.store
 
         return nco_guard
 

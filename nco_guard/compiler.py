@@ -34,21 +34,21 @@ from nco_guard.automata import (
     SubstringSearcher,
     Utf8Automaton,
     folds_evenly,
-    syntax,
 )
 from nco_guard.automata.charsets import CharClasses, union
+from nco_guard.automata.combine.inclusion import begins_with, escaping_text
 from nco_guard.automata.folding import spellings
-from nco_guard.automata.groups import StringGroup, StringKind, StringList, regrouped
-from nco_guard.automata.inclusion import begins_with, escaping_text
-from nco_guard.automata.look_alikes import with_look_alikes
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.search import Searcher
+from nco_guard.automata.patterns import syntax
+from nco_guard.automata.patterns.look_alikes import with_look_alikes
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.spans.search import Searcher
+from nco_guard.automata.strings.groups import StringGroup, StringKind, StringList, regrouped
 from nco_guard.copies import Shared
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.policy.given import checked_policy, no_policy
 from nco_guard.policy.rules import canonical_json
-from nco_guard.store import Store, digest, made_by
+from nco_guard.storage.store import Store, digest, made_by
 
 __all__ = [
     "UTF8_RULE",

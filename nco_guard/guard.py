@@ -26,7 +26,7 @@ from nco_guard.policy.presets import PresetOptions
 from nco_guard.redaction import Redaction, Replacement, StreamVerifier, redact
 from nco_guard.scan import Verifier
 from nco_guard.session import BoundGuard
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.tokens import shared_vocabulary, state_of
 from nco_guard.verify import Report
 

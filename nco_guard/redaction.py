@@ -19,7 +19,7 @@ from nco_guard import arguments
 from nco_guard.arguments import OnMatch
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
 from nco_guard.automata.automaton import CharMachine
-from nco_guard.automata.streaming import SpanStream, span_stream
+from nco_guard.automata.spans.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
 from nco_guard.copies import Begun
 from nco_guard.errors import ArgumentError, ClosedError, PolicyError, RedactionError, ViolationError

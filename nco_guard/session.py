@@ -36,7 +36,7 @@ from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.enumeration import MAX_BYTES, MAX_STATES, byte_automaton, first_states, token_table
 from nco_guard.policy import Policy
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.tokens import Vocabulary, shared_tree
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nco_guard.arguments import whole
-from nco_guard.automata.rewriting import CONTINUATION
+from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.errors import MissingExtraError
 from nco_guard.tokens import Vocabulary, read_vocabulary
 

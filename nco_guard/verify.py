@@ -11,7 +11,7 @@ from typing import Literal
 
 from nco_guard.arguments import text as checked
 from nco_guard.automata import FsmMachine
-from nco_guard.automata.search import find_spans, longest_beginning
+from nco_guard.automata.spans.search import find_spans, longest_beginning
 from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.policy import Policy
 

@@ -17,7 +17,7 @@ from nco_guard import BoundGuard, Guard, Policy, RegexRule, StringRule, compiler
 from nco_guard.automata.automaton import ClassAutomaton
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
 from nco_guard.tokens import Vocabulary
 from tests.masking import random_policies
@@ -281,7 +281,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, limit: int) -> None:
 
 WORK = """
 import sys
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from tests.test_cache import EXPECTED, bound_with, masks
 store = Store(sys.argv[1])
 for _ in range(4):

@@ -20,7 +20,7 @@ from nco_guard.errors import UnsupportedError
 from nco_guard.policy import AutomatonRule, RegexRule, StringRule
 from nco_guard.scan import Verifier
 from nco_guard.session import BoundGuard, Session
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.testing import tiny_tokenizer
 
 POLICY = Policy(

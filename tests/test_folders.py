@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from nco_guard import Guard, Policy, folders
+from nco_guard import Guard, Policy
 from nco_guard.cli import app
 from nco_guard.errors import CacheError
-from nco_guard.folders import objection
 from nco_guard.policy import StringRule
-from nco_guard.store import Store, default_folder
+from nco_guard.storage import folders
+from nco_guard.storage.folders import objection
+from nco_guard.storage.store import Store, default_folder
 from nco_guard.testing import tiny_tokenizer
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX only")

@@ -18,7 +18,7 @@ from nco_guard.automata import (
     FoldSpec,
     FsmMachine,
 )
-from nco_guard.automata.parsing import parse
+from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule
 from nco_guard.redaction import StreamVerifier, redact

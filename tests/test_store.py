@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import nco_guard
-from nco_guard import store as store_module
-from nco_guard.store import Store, digest, made_by
+from nco_guard.storage import store as store_module
+from nco_guard.storage.store import Store, digest, made_by
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "table": np.arange(600, dtype=np.int32).reshape(20, 30),
@@ -194,7 +194,7 @@ def test_digests_tell_values_and_borders_apart() -> None:
 
 
 def test_keys_name_the_code_and_are_equal_in_every_process() -> None:
-    code = "from nco_guard.store import made_by; print(made_by())"
+    code = "from nco_guard.storage.store import made_by; print(made_by())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == made_by()
 
@@ -210,7 +210,7 @@ def test_keys_change_with_any_file_of_the_package(tmp_path: Path) -> None:
     assert len(files) > 10
     code = f"""
 import pathlib
-from nco_guard.store import made_by
+from nco_guard.storage.store import made_by
 keys = [made_by.__wrapped__()]
 for name in {files!r}:
     with pathlib.Path(name).open("a") as file:

@@ -66,7 +66,7 @@ def test_the_rooms_are_those_that_the_layers_name() -> None:
     section = text_of("docs/design.md").partition("## The rooms")[2]
     table = section.partition("|---|---|\n")[2].partition("\n\n")[0]
     drawn = [[match[1] for match in CODE.finditer(row.split(" | ")[0])] for row in table.splitlines()]
-    (layers,) = (each["layers"] for each in contracts() if each["type"] == "layers")
+    (layers,) = (each["layers"] for each in contracts() if each["name"] == "Layers, downwards only")
     assert drawn == [layer.replace("nco_guard.", "").split(" | ") for layer in layers]
 
 

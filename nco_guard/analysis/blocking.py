@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher, syntax
-from nco_guard.automata.inclusion import escaping_text, matching_text
-from nco_guard.automata.search import matches
+from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
+from nco_guard.automata.combine.inclusion import escaping_text, matching_text
+from nco_guard.automata.patterns import syntax
+from nco_guard.automata.spans.search import matches
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, Rule, StringRule

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nco_guard.analysis.alone import Pieces, constraints_alone
 from nco_guard.analysis.policies import Bound
-from nco_guard.automata.substrings import fold_case
+from nco_guard.automata.strings.substrings import fold_case
 from nco_guard.compiler import CompiledPolicy, CompiledRule, Constraint, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.masking import VIOLATED

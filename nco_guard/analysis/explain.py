@@ -23,8 +23,8 @@ from nco_guard.compiler import UTF8_RULE, CompiledPolicy, CompiledRule, Constrai
 from nco_guard.errors import StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.masking.bruteforce import HORIZON
-from nco_guard.masking.exits import ExitPaths
-from nco_guard.masking.hard import HardConstraints
+from nco_guard.masking.lookahead import HardConstraints
+from nco_guard.masking.short_ways import ShortWays
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["Explainer"]
@@ -196,8 +196,8 @@ class Explainer:
         return JointTables(constraints, self._vocabulary, self._tree)
 
     @cached_property
-    def _paths(self) -> ExitPaths:
-        return ExitPaths(self._tree)
+    def _paths(self) -> ShortWays:
+        return ShortWays(self._tree)
 
     def _forbidden_by(self, place: _Place, rules: Sequence[int], tokens_left: int) -> Ids:
         """The mask if there were only these rules (by number); nothing, where that search meets its bound."""

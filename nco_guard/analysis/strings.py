@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from nco_guard.automata.charsets import same_letter
-from nco_guard.automata.substrings import fold_case
+from nco_guard.automata.strings.substrings import fold_case
 from nco_guard.policy import StringRule
 
 __all__ = ["Cover"]

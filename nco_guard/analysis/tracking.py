@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, fold_text
 from nco_guard.automata.folding import settle_escapes
-from nco_guard.automata.substrings import fold_case
+from nco_guard.automata.strings.substrings import fold_case
 from nco_guard.compiler import CompiledRule
 from nco_guard.policy import StringRule
 

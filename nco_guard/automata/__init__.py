@@ -1,21 +1,22 @@
 """Search automata over UTF-8 bytes: everything that can be forbidden, in one form.
 
-Start at `automaton` for the interface, `alternating` for regular expressions, `literals` and
-`folded_literals` for strings, `rewriting` for
-decoders that change text after joining it, `folding` for what rules look past.
+Start at `automaton` for the interface. `strings` and `patterns` make automata of what rules say, `combine` makes
+automata of automata, `spans` finds matches in text. `folding` is what rules look past, `charsets` and `utf8` are what
+all of them read characters by.
 """
 
-from nco_guard.automata.alternating import AlternatingMachine
-from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton, Utf8Automaton
-from nco_guard.automata.checksum import CHECKSUMS, ChecksumMachine
-from nco_guard.automata.folded import FoldedMachine
-from nco_guard.automata.folded_literals import FoldedAhoCorasick, folds_evenly
+from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton
+from nco_guard.automata.combine.product import ProductMachine
+from nco_guard.automata.combine.rewriting import Rewriting, RewrittenAutomaton
 from nco_guard.automata.folding import FoldSpec, fold_text
-from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.literals import AhoCorasick
-from nco_guard.automata.product import ProductMachine
-from nco_guard.automata.rewriting import Rewriting, RewrittenAutomaton
-from nco_guard.automata.substrings import SubstringSearcher
+from nco_guard.automata.patterns.alternating import AlternatingMachine
+from nco_guard.automata.patterns.checksum import CHECKSUMS, ChecksumMachine
+from nco_guard.automata.patterns.folded_text import FoldedMachine
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.strings.exact import AhoCorasick
+from nco_guard.automata.strings.folded import FoldedAhoCorasick, folds_evenly
+from nco_guard.automata.strings.substrings import SubstringSearcher
+from nco_guard.automata.well_formed import Utf8Automaton
 
 __all__ = [
     "CHECKSUMS",

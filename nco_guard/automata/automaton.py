@@ -3,7 +3,7 @@
 States are small non-negative integers, found lazily. A step answers with the next state, or with `~next` (negative)
 when a match completes with this byte. The end of the text is a symbol of its own: `may_end`.
 
-Automata see only well-formed UTF-8. `Utf8Automaton` enforces that as a constraint of its own; in all others an
+Automata see only well-formed UTF-8. `well_formed` enforces that as a constraint of its own; in all others an
 ill-formed byte leads to `SINK`, where nothing ever happens.
 """
 
@@ -21,7 +21,7 @@ from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
 from nco_guard.errors import StateLimitError
 
-__all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton", "Utf8Automaton"]
+__all__ = ["SINK", "Automaton", "CharMachine", "ClassAutomaton", "TableAutomaton"]
 
 SINK = 0
 _UNKNOWN = np.iinfo(np.int32).min
@@ -602,45 +602,3 @@ class ClassAutomaton(TableAutomaton):
             machine = self.machine
             self._endings[state] = machine.may_end(self._inner[self._keys[state][0]])
         return bool(self._endings[state])
-
-
-class Utf8Automaton(TableAutomaton):
-    """Forbids ill-formed UTF-8, and text that ends within a character.
-
-    `marks`: bytes, ill-formed in any text, that may stand between characters.
-
-    Decoders disagree about what ill-formed bytes read as, so no other promise can be kept without this one.
-    Source: The Unicode Standard, table 3-7.
-    """
-
-    rests_in_ascii = True
-
-    def __init__(self, marks: bytes = b"") -> None:
-        super().__init__()
-        decoder = utf8_table(CharClasses([]))
-        while self._count < 1 + len(decoder):
-            self._taken(self._room())
-        inside = decoder <= -2
-        self._table[1 : 1 + len(decoder)] = np.where(
-            inside, 1 + (-2 - decoder), np.where(decoder == ILL_FORMED, ~SINK, 1)
-        )
-        self.start = 1
-        self.spaceless_start = 1
-        self._table[1, list(marks)] = 1
-
-    def distances(self, states: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """One byte is enough to be within a character."""
-        found: NDArray[np.uint8] = (states == self.start).astype(np.uint8)
-        return found
-
-    def found(self) -> Arrays:
-        """Nothing: it is complete."""
-        return {}
-
-    def recall(self, arrays: Arrays) -> bool:
-        """There is nothing to take up."""
-        return True
-
-    def may_end(self, state: int) -> bool:
-        """Only between characters."""
-        return state == self.start

@@ -24,7 +24,7 @@ from nco_guard.evaluation.baselines import Processor
 from nco_guard.evaluation.peers import PreparedPeer
 from nco_guard.guard import Guard
 from nco_guard.policy import Policy, StringRule
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.tokens import PrefixTree, read_vocabulary, shared_tree, shared_vocabulary
 
 __all__ = [

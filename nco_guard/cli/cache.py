@@ -21,7 +21,7 @@ _KINDS = {
 
 def run_cache(folder: Path | None, *, clear: bool, as_json: bool) -> None:
     """Show the sizes of a store, or empty it; None: the one that a guard with a cache would use."""
-    from nco_guard.store import Store, default_folder
+    from nco_guard.storage.store import Store, default_folder
 
     # A cache that is switched off may still hold what was kept while it was on.
     store = Store.chosen(folder) or Store(default_folder())

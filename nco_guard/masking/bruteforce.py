@@ -7,7 +7,7 @@ not end.
 
 What is looked for, so that it ends within a bound that is no clock:
 
-1. *Short texts* (`exits.short_ways`): a full stop, a letter, the rest of a character.
+1. *Short texts* (`short_ways.short_ways`): a full stop, a letter, the rest of a character.
 2. *What is wanted*, after any token: how the text so far could be brought to an end (3), and what each constraint
    wants first after a token that leaves it pending.
 3. *Longer ways* (`way`): the shortest text that a pending constraint wants by itself, then the next one's; where
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import UTF8_RULE, Constraint
-from nco_guard.masking.exits import NEVER, is_letter, short_ways
+from nco_guard.masking.short_ways import NEVER, is_letter, short_ways
 from nco_guard.masking.ways import (
     LEFT,
     PURSUITS,

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from nco_guard.automata import Automaton
 from nco_guard.automata.automaton import SINK
 from nco_guard.compiler import UTF8_RULE
-from nco_guard.masking.exits import ExitPaths
-from nco_guard.masking.hard import HardConstraints
+from nco_guard.masking.lookahead import HardConstraints
 from nco_guard.masking.quotients import Quotients
+from nco_guard.masking.short_ways import ShortWays
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -151,7 +151,7 @@ class LostRules:
         together: HardConstraints,
         vocabulary: Vocabulary,
         tree: PrefixTree,
-        paths: ExitPaths,
+        paths: ShortWays,
         quotients: Quotients,
     ) -> None:
         self._tables = tuple(tables)

@@ -20,15 +20,15 @@ from nco_guard.automata import AhoCorasick
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
-from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.forced import ForgivingAutomaton, LostRules, RulesLeft
-from nco_guard.masking.hard import HardConstraints
 from nco_guard.masking.idsets import NO_IDS, union
+from nco_guard.masking.lookahead import HardConstraints
 from nco_guard.masking.quotients import Quotients
+from nco_guard.masking.short_ways import ShortWays
 from nco_guard.masking.strings import StringTable
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.masking.turns import Turns
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["ENDED", "LIMITED", "VIOLATED", "JointTables"]
@@ -90,7 +90,7 @@ class JointTables:
         self.constraints = tuple(constraints)
         self._turns: Turns = Turns() if like is None else like._turns
         self._tree = tree
-        self._paths: ExitPaths = ExitPaths(tree) if like is None else like._paths
+        self._paths: ShortWays = ShortWays(tree) if like is None else like._paths
         self._quotients: Quotients = Quotients(tree, vocabulary, store) if like is None else like._quotients
         self._store: Store | None = store if like is None else like._store
         with self._turns.taken():

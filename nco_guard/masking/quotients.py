@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.store import Store, digest, made_by
+from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["Quotients"]

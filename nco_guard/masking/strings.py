@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nco_guard.automata import AhoCorasick
 from nco_guard.masking.idsets import NO_IDS, Ids, union
 from nco_guard.masking.tables import ConstraintTable, StateView
-from nco_guard.store import Arrays
+from nco_guard.storage.store import Arrays
 from nco_guard.tokens import PrefixTree
 
 __all__ = ["StringTable"]

@@ -1,11 +1,11 @@
 """One constraint seen through one vocabulary: masks by differences from the root run.
 
-The root's run over the prefix tree is kept once, and every other state is found by what differs (`runs`): where a run
-completes a match, so does every token below. Bytes that the automaton cannot tell apart share their nodes
+The root's run over the prefix tree is kept once, and every other state is found by what differs (`tree_runs`): where a
+run completes a match, so does every token below. Bytes that the automaton cannot tell apart share their nodes
 (`PrefixTree.quotient`): a rule about digits sees a twentieth of the tree, and a state that differs from the root nearly
 everywhere ("after the @ of an address") costs no more than others. `bruteforce` is the definition.
 
-Cost: see `runs`.
+Cost: see `tree_runs`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
-from nco_guard.masking.exits import ExitPaths, OpenPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
+from nco_guard.masking.short_ways import OpenPaths, ShortWays
 from nco_guard.masking.tree_runs import SoftRun, TreeRuns
-from nco_guard.store import Arrays, Store, digest
+from nco_guard.storage.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["MANY", "ConstraintTable", "PendingAfter", "StateView"]
@@ -66,7 +66,7 @@ class ConstraintTable:
         constraint: Constraint,
         tree: PrefixTree,
         vocabulary: Vocabulary,
-        paths: ExitPaths,
+        paths: ShortWays,
         seen: NDArray[np.bool_],
         store: Store | None = None,
     ) -> None:

@@ -82,7 +82,7 @@ class Ways:
 
     def __init__(self, automata: Sequence[Automaton], utf8: int, letters: Sequence[bytes] | None) -> None:
         """`utf8`: which of the automata is well-formed UTF-8. `letters`: the texts that ways are put together of; None:
-        any characters, see `exits.ExitPaths`.
+        any characters, see `short_ways.ShortWays`.
         """
         self._automata = tuple(automata)
         self._utf8 = utf8

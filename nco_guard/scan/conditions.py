@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from nco_guard.automata.charsets import CharSet, complement, same_letter, word
-from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, alternation
-from nco_guard.automata.syntax import Sequence as Items
-from nco_guard.automata.syntax import sequence as joined
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, alternation
+from nco_guard.automata.patterns.syntax import Sequence as Items
+from nco_guard.automata.patterns.syntax import sequence as joined
 
 __all__ = ["ANY", "HEAD", "Probe", "codes_of", "fsm_probes", "node_probes", "rate", "string_probes"]
 

@@ -1,9 +1,9 @@
 """One rule over many texts at once: from the places that its conditions leave to the spans of its matches.
 
 The conditions only say where to look; what counts as a match, and where it ends, is found by the rule's own automaton
-(`automata.longest`) or, for strings, by looking pieces up (`automata.substrings`), at each such place from left to
-right. Rules without a useful condition are run over every character once; then places are tried from where the last
-match that is complete can have begun.
+(`automata.spans.longest`) or, for strings, by looking pieces up (`automata.strings.substrings`), at each such place
+from left to right. Rules without a useful condition are run over every character once; then places are tried from where
+the last match that is complete can have begun.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
-from nco_guard.automata.longest import FsmRuns, PatternRuns, SpanFinder, runs_of
-from nco_guard.automata.search import Searcher
-from nco_guard.automata.substrings import fold_case
+from nco_guard.automata.spans.longest import FsmRuns, PatternRuns, SpanFinder, runs_of
+from nco_guard.automata.spans.search import Searcher
+from nco_guard.automata.strings.substrings import fold_case
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule

@@ -13,7 +13,7 @@ from typing import Any
 
 from nco_guard.automata import Rewriting
 from nco_guard.errors import TokenizerError
-from nco_guard.store import digest
+from nco_guard.storage.store import digest
 from nco_guard.tokens.families import CLEANUP, Decoding, decoding_of
 from nco_guard.tokens.mistral import Pieces
 

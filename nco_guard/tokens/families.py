@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.rewriting import CONTINUATION
+from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.errors import TokenizerError
 
 __all__ = ["CLEANUP", "Decoding", "cut", "decoding_of"]

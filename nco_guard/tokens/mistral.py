@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nco_guard.automata import Rewriting
-from nco_guard.automata.rewriting import BOUNDARY
+from nco_guard.automata.combine.rewriting import BOUNDARY
 from nco_guard.errors import TokenizerError
 
 __all__ = ["Pieces", "mistral_pieces"]

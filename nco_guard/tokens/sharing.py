@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from nco_guard.store import Store, digest, made_by
+from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import backend_of
 from nco_guard.tokens.prefix_tree import PrefixTree
 from nco_guard.tokens.vocabulary import Vocabulary, read_vocabulary

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import Rewriting
-from nco_guard.automata.rewriting import BOUNDARY, CONTINUATION
+from nco_guard.automata.combine.rewriting import BOUNDARY, CONTINUATION
 from nco_guard.errors import TokenizerError
-from nco_guard.store import Store, digest, made_by
+from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import BackendText
 from nco_guard.tokens.mistral import Pieces, mistral_pieces
 

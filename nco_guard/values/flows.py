@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from nco_guard.arguments import OnMatch
 from nco_guard.automata.folding import read_escapes, settle_escapes
-from nco_guard.automata.streaming import SpanStream, span_stream
+from nco_guard.automata.spans.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import ViolationError
 from nco_guard.redaction import Placed, Replacer, SafeEnds

@@ -11,7 +11,7 @@ from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.analysis import overblocking, refused_tokens, sentences
 from nco_guard.analysis.alone import Pieces
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
-from nco_guard.automata.parsing import parse
+from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import ForbiddenTokenError
 from nco_guard.masking import bruteforce

@@ -15,7 +15,7 @@ from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
 from nco_guard.analysis import Remark, policies, review, review_bound
 from nco_guard.analysis.vacuity import longest_left
 from nco_guard.automata import AlternatingMachine
-from nco_guard.automata.parsing import parse
+from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.policy import Rule, presets

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.search import find_spans, matches
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.spans.search import find_spans, matches
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
 

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from nco_guard.automata import AlternatingMachine
-from nco_guard.automata.backreferences import LIMIT
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.search import matches
+from nco_guard.automata.patterns.backreferences import LIMIT
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.spans.search import matches
 from nco_guard.errors import PatternError
 
 ATOMS = [

@@ -9,13 +9,14 @@ import pytest
 from interegular import parse_pattern
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, Automaton, ClassAutomaton, FoldedAhoCorasick
-from nco_guard.automata.automaton import SINK, CharMachine, Utf8Automaton
-from nco_guard.automata.checksum import CHECKSUMS, ChecksumMachine
-from nco_guard.automata.folded import FoldedMachine
+from nco_guard.automata.automaton import SINK, CharMachine
+from nco_guard.automata.combine.product import ProductMachine
 from nco_guard.automata.folding import FoldSpec
-from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.product import ProductMachine
+from nco_guard.automata.patterns.checksum import CHECKSUMS, ChecksumMachine
+from nco_guard.automata.patterns.folded_text import FoldedMachine
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.well_formed import Utf8Automaton
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
 

@@ -23,10 +23,10 @@ from nco_guard.automata.folding import (
     settle_escapes,
     spellings,
 )
-from nco_guard.automata.look_alikes import LEET, LETTERS, accepted, with_look_alikes
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.search import find_spans, matches
-from nco_guard.automata.syntax import literal
+from nco_guard.automata.patterns.look_alikes import LEET, LETTERS, accepted, with_look_alikes
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.patterns.syntax import literal
+from nco_guard.automata.spans.search import find_spans, matches
 from tests.automata import patterns
 
 NFKC = FoldSpec(normalize="nfkc")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, Automaton, ClassAutomaton, FoldedAhoCorasick
-from nco_guard.automata.automaton import CharMachine, Utf8Automaton
-from nco_guard.automata.parsing import parse
+from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.well_formed import Utf8Automaton
 from nco_guard.errors import PatternError
 from tests.automata import patterns
 

@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from nco_guard.automata import AhoCorasick, literals
-from nco_guard.automata.tries import ROOT, SymbolTrie
+from nco_guard.automata import AhoCorasick
+from nco_guard.automata.strings import exact
+from nco_guard.automata.strings.tries import ROOT, SymbolTrie
 from nco_guard.errors import StateLimitError
 
 
@@ -219,7 +220,7 @@ def test_strings_are_sorted_as_python_sorts_them(alphabet: bytes) -> None:
             strings = _random_strings(rng, alphabet, count, longest)
             strings += [s + t for s, t in zip(strings, reversed(strings), strict=True)]
             lengths = np.array([len(s) for s in strings], np.int32)
-            starts, order = literals._sorted(np.frombuffer(b"".join(strings), np.uint8), lengths)
+            starts, order = exact._sorted(np.frombuffer(b"".join(strings), np.uint8), lengths)
             expected = sorted(range(len(strings)), key=strings.__getitem__)
             assert order.tolist() == expected
             begins = np.cumsum(lengths) - lengths

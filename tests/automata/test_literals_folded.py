@@ -8,12 +8,13 @@ import re
 import numpy as np
 import pytest
 
-from nco_guard.automata import AlternatingMachine, ClassAutomaton, folded_literals
+from nco_guard.automata import AlternatingMachine, ClassAutomaton
 from nco_guard.automata.automaton import SINK
-from nco_guard.automata.folded_literals import FoldedAhoCorasick, folds_evenly
-from nco_guard.automata.search import find_spans
-from nco_guard.automata.substrings import SubstringSearcher
-from nco_guard.automata.syntax import alternation, literal, whole_word
+from nco_guard.automata.patterns.syntax import alternation, literal, whole_word
+from nco_guard.automata.spans.search import find_spans
+from nco_guard.automata.strings import folded
+from nco_guard.automata.strings.folded import FoldedAhoCorasick, folds_evenly
+from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import StateLimitError
 
 ALPHABETS = ["aAb ", "kK\u212asS\u017f", "ß\u1e9eéÉe-", "жЖя_.", "日本語a\u203f", "𝒳𐐀𐐨 x"]
@@ -237,7 +238,7 @@ def test_states_come_apart_by_the_bytes_that_are_named_alone(
     caseless: bool, whole: bool, named: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By all others they lead to one state; or, of very large tries, to two of which the same follows."""
-    monkeypatch.setattr(folded_literals, "_NAMED", named)
+    monkeypatch.setattr(folded, "_NAMED", named)
     rng = random.Random(3)
     related = 0
     for round_ in range(36):
@@ -294,6 +295,6 @@ def test_no_strings_an_empty_one_and_too_many_states_are_refused(monkeypatch: py
             FoldedAhoCorasick(strings, caseless=True, whole_word=False)
         with pytest.raises(ValueError, match="non-empty"):
             SubstringSearcher(strings)
-    monkeypatch.setattr("nco_guard.automata.folded_literals._KEY_LIMIT", 20)
+    monkeypatch.setattr("nco_guard.automata.strings.folded._KEY_LIMIT", 20)
     with pytest.raises(StateLimitError):
         FoldedAhoCorasick(["abcdefgh"], caseless=True, whole_word=False)

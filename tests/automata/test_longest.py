@@ -7,8 +7,8 @@ import random
 import pytest
 
 from nco_guard.automata import CHECKSUMS, AlternatingMachine, ChecksumMachine
-from nco_guard.automata.longest import PatternRuns, SpanFinder, runs_of
-from nco_guard.automata.parsing import parse
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.spans.longest import PatternRuns, SpanFinder, runs_of
 from nco_guard.errors import PatternError
 from tests.automata import patterns
 

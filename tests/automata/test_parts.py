@@ -11,10 +11,10 @@ import pytest
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, FsmMachine, Utf8Automaton
 from nco_guard.automata.charsets import ALL, CharClasses, complement, union
-from nco_guard.automata.inclusion import begins_with, escaping_text
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.search import find_spans, matches
-from nco_guard.automata.syntax import Chars, literal, whole_word
+from nco_guard.automata.combine.inclusion import begins_with, escaping_text
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.patterns.syntax import Chars, literal, whole_word
+from nco_guard.automata.spans.search import find_spans, matches
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, presets
 from tests.automata.patterns import pattern, text

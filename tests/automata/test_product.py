@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nco_guard.automata import AlternatingMachine, ProductMachine
-from nco_guard.automata.parsing import parse
+from nco_guard.automata.patterns.parsing import parse
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
 

@@ -16,8 +16,8 @@ from nco_guard.automata import (
     Rewriting,
     Utf8Automaton,
 )
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.rewriting import RewrittenAutomaton
+from nco_guard.automata.combine.rewriting import RewrittenAutomaton
+from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import Policy, StringRule
 from nco_guard.session import BoundGuard

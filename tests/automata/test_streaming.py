@@ -9,8 +9,8 @@ import interegular
 import pytest
 
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
-from nco_guard.automata.search import find_spans
-from nco_guard.automata.streaming import span_stream
+from nco_guard.automata.spans.search import find_spans
+from nco_guard.automata.spans.streaming import span_stream
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import NCOGuardError
 from nco_guard.policy import presets

@@ -31,7 +31,14 @@ _OPAQUE = (
         f"nco_guard.{room}"
         for room in ("guard", "policy", "compiler", "masking", "automata", "tokens", "scan", "engines")
     ),
-    *("nco_guard.session", "nco_guard.store", "nco_guard.audit", "torch", "transformers", "tokenizers"),
+    *(
+        "nco_guard.session",
+        "nco_guard.storage.store",
+        "nco_guard.audit",
+        "torch",
+        "transformers",
+        "tokenizers",
+    ),
     "llama_index_instrumentation.dispatcher",
     *(
         "threading",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nco_guard.compiler import compile_policy
-from nco_guard.masking import bruteforce, hard, ways
+from nco_guard.masking import bruteforce, lookahead, ways
 from nco_guard.masking import tables as single
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
@@ -112,7 +112,7 @@ def test_near_the_limit_only_what_can_be_closed_in_time_is_opened() -> None:
 def bounds(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
     """The same bounds in the definition and in the form that remembers."""
     for name, value in values.items():
-        found = [module for module in (bruteforce, hard, ways) if hasattr(module, name)]
+        found = [module for module in (bruteforce, lookahead, ways) if hasattr(module, name)]
         assert len(found) > 1, name
         for module in found:
             monkeypatch.setattr(module, name, value)
@@ -148,7 +148,7 @@ def test_the_bounds_are_those_of_the_definition(
 ) -> None:
     bounds(monkeypatch, **limits)
     for name, value in sizes.items():
-        for module in (hard, single):
+        for module in (lookahead, single):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
     rng = random.Random(1000 * SIZES.index(sizes) + 100 * TIGHT.index(limits) + seed)

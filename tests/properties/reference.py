@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from nco_guard.automata.folding import FoldSpec, fold_text
-from nco_guard.automata.look_alikes import LEET, LETTERS
+from nco_guard.automata.patterns.look_alikes import LEET, LETTERS
 from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
 from tests.automata.checksum_reference import VALID
 

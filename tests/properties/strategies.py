@@ -9,7 +9,7 @@ import interegular
 from hypothesis import strategies as st
 
 from nco_guard.automata import Rewriting
-from nco_guard.automata.rewriting import BOUNDARY
+from nco_guard.automata.combine.rewriting import BOUNDARY
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule

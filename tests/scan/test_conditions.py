@@ -11,8 +11,8 @@ import pytest
 
 from nco_guard.automata import FsmMachine
 from nco_guard.automata.folding import FoldSpec, fold_text, settle_escapes
-from nco_guard.automata.parsing import parse
-from nco_guard.automata.substrings import SubstringSearcher
+from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import PatternError
 from nco_guard.policy import presets
 from nco_guard.scan import conditions

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, decoders
 
 from nco_guard import Guard, Policy, StringRule
 from nco_guard.errors import TokenizerError
-from nco_guard.store import Store
+from nco_guard.storage.store import Store
 from nco_guard.testing import tiny_tokenizer
 from nco_guard.tokens import PrefixTree, Vocabulary, read_vocabulary, shared_tree, shared_vocabulary, state_of
 from nco_guard.tokens import backend as backend_module

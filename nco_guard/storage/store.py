@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from nco_guard.arguments import file_path, whole
 from nco_guard.errors import CacheError
-from nco_guard.folders import objection, readable_by_us_alone
+from nco_guard.storage.folders import objection, readable_by_us_alone
 
 __all__ = ["ENVIRONMENT_VARIABLE", "Arrays", "Store", "default_folder", "digest", "made_by"]
 
@@ -70,7 +70,7 @@ def made_by() -> str:
 
     All of the code, so that nobody has to know which of it matters. Cost: some 20 ms, once.
     """
-    sources = _sources(resources.files(__package__))
+    sources = _sources(resources.files("nco_guard"))
     # Without sources nobody can tell which code this is: then nothing that others have kept is used.
     code = [part for name, text in sources for part in (name, text)] or [os.urandom(16)]
     return digest(sys.version, sys.byteorder, unicodedata.unidata_version, *code)
@@ -98,7 +98,7 @@ class Store:
     """A folder of arrays under (kind, key). Safe to share between threads and processes.
 
     `limit`: bytes that it may take; beyond, what was not used for longest is removed. Errors: `CacheError` for a folder
-    that is there and is not this user's alone (`nco_guard.folders`); one that becomes so later is not used any more.
+    that is there and is not this user's alone (`storage.folders`); one that becomes so later is not used any more.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, limit: int = _DEFAULT_LIMIT) -> None:

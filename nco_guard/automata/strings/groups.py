@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from nco_guard.automata.folded_literals import FoldedAhoCorasick
-from nco_guard.automata.literals import AhoCorasick
+from nco_guard.automata.strings.exact import AhoCorasick
+from nco_guard.automata.strings.folded import FoldedAhoCorasick
 from nco_guard.errors import StateLimitError
 
 __all__ = ["SMALL", "Piece", "StringGroup", "StringKind", "StringList", "regrouped"]

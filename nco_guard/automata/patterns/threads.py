@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nco_guard.automata.charsets import NEWLINE, CharClasses, CharSet, word
-from nco_guard.automata.syntax import (
+from nco_guard.automata.patterns.syntax import (
     Alternation,
     Assertion,
     Chars,

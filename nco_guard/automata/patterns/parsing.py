@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from nco_guard.automata import backreferences, cpython
+from nco_guard.automata import cpython
 from nco_guard.automata.charsets import NEWLINE, CharSet, charset_of
-from nco_guard.automata.syntax import (
+from nco_guard.automata.patterns import backreferences
+from nco_guard.automata.patterns.syntax import (
     NOTHING,
     Alternation,
     Assertion,

@@ -25,7 +25,6 @@ from typing import Self
 
 import numpy as np
 
-from nco_guard.automata.alternating import AlternatingMachine, Room
 from nco_guard.automata.charsets import (
     CharClasses,
     CharSet,
@@ -34,8 +33,9 @@ from nco_guard.automata.charsets import (
     same_letter,
     union,
 )
-from nco_guard.automata.syntax import Chars, Node, subnodes
-from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
+from nco_guard.automata.patterns.alternating import AlternatingMachine, Room
+from nco_guard.automata.patterns.syntax import Chars, Node, subnodes
+from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
 
 __all__ = ["CHECKSUMS", "Checksum", "ChecksumMachine", "Luhn", "Mod97"]
 

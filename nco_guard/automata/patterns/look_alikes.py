@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharSet, complement, union
-from nco_guard.automata.syntax import Alternation, Chars, Look, Node, Repeat, Sequence
+from nco_guard.automata.patterns.syntax import Alternation, Chars, Look, Node, Repeat, Sequence
 
 __all__ = ["LEET", "LETTERS", "accepted", "with_look_alikes"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import Automaton
-from nco_guard.automata.rewriting import CONTINUATION
+from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["LETTER_BYTES", "NEVER", "Bits", "ExitPaths", "OpenPaths", "is_letter", "short_ways"]
+__all__ = ["LETTER_BYTES", "NEVER", "Bits", "OpenPaths", "ShortWays", "is_letter", "short_ways"]
 
 Bits = NDArray[np.int64]
 
@@ -52,7 +52,7 @@ def is_letter(token: bytes) -> bool:
     return len(token) <= LETTER_BYTES and token.removeprefix(bytes([CONTINUATION])).isascii()
 
 
-class ExitPaths:
+class ShortWays:
     """The short texts (`short_ways`) that a vocabulary can write, as paths that automata are led along together.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
@@ -156,9 +156,9 @@ class ExitPaths:
 
 
 class OpenPaths:
-    """`ExitPaths.open_from` for one automaton, kept by state."""
+    """`ShortWays.open_from` for one automaton, kept by state."""
 
-    def __init__(self, paths: ExitPaths, automaton: Automaton) -> None:
+    def __init__(self, paths: ShortWays, automaton: Automaton) -> None:
         self._paths = paths
         self._automaton = automaton
         self._known: dict[int, int] = {}

@@ -4,7 +4,7 @@ Lookarounds, boundaries and anchors need intersection and complement inside one 
 has both without building either. `threads` holds the working parts: what a character does to a set of threads. Here is
 what they add up to: states, steps between them, and the questions that are asked of a state.
 
-When not to use it: for plain strings, Aho-Corasick (`literals`) is smaller and faster.
+When not to use it: for plain strings, Aho-Corasick (`strings.exact`) is smaller and faster.
 Cost: about 10 microseconds for a step never taken before, linear in the number of threads; a dictionary look-up
 afterwards. States are found lazily, and their number is bounded by `state_limit`.
 """
@@ -17,8 +17,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Self
 
-from nco_guard.automata.syntax import Assertion, Chars, Look, Node, subnodes
-from nco_guard.automata.threads import (
+from nco_guard.automata.patterns.syntax import Assertion, Chars, Look, Node, subnodes
+from nco_guard.automata.patterns.threads import (
     AT_START,
     BEFORE,
     DONE,

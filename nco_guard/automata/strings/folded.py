@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.automaton import SINK, Automaton
 from nco_guard.automata.charsets import CharClasses, CharSet, both, complement, same_letter, word
-from nco_guard.automata.tries import ROOT, SymbolTrie
+from nco_guard.automata.strings.tries import ROOT, SymbolTrie
 from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
 from nco_guard.errors import StateLimitError
 

@@ -1,7 +1,7 @@
 """Where matches are in finished text: spans, leftmost first, each as long as it can be.
 
 The search runs the same machines as the masks, over characters, but shares no code with them; lists of strings are
-searched for without any (`substrings`). One pass decides whether
+searched for without any (`strings.substrings`). One pass decides whether
 there is a match at all; only where there is one, start and end are looked for. Spans are offsets in code points, as
 `re` gives them. Where alternatives differ in length, `re` takes the first that fits and this takes the longest.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.automaton import CharMachine
-from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import fold_text
-from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.substrings import SubstringSearcher
+from nco_guard.automata.patterns.alternating import AlternatingMachine
+from nco_guard.automata.patterns.folded_text import FoldedMachine
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import StateLimitError
 
 __all__ = ["Searcher", "find_spans", "longest_beginning", "matches"]

@@ -2,9 +2,10 @@
 
 Those are few and mostly the same ones: pieces of characters, and words that some rule forbids. They get a small prefix
 tree of their own, over which each constraint runs once from its start and, for every other state, by differences
-(`runs`).
+(`tree_runs`).
 
-Cost: as in `runs`, but for some hundred to some thousand tokens; known pairs of a constraint and a state, a look-up.
+Cost: as in `tree_runs`, but for some hundred to some thousand tokens; known pairs of a constraint and a
+state, a look-up.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.errors import StateLimitError
-from nco_guard.masking.exits import Bits, ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids
+from nco_guard.masking.short_ways import Bits, ShortWays
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.masking.tree_runs import TreeRuns
 from nco_guard.tokens import PrefixTree
@@ -33,7 +34,7 @@ class _Watch:
     """One constraint over the watched tokens; `root`: what is barred after them from its start."""
 
     def __init__(
-        self, table: ConstraintTable, tree: PrefixTree, seen: NDArray[np.bool_], paths: ExitPaths
+        self, table: ConstraintTable, tree: PrefixTree, seen: NDArray[np.bool_], paths: ShortWays
     ) -> None:
         # More bytes than that after a token are of no interest.
         self._runs = TreeRuns(table.automaton, tree, seen, slack=paths.longest)
@@ -87,7 +88,7 @@ class WatchedTokens:
     `ids`: sorted int64.
     """
 
-    def __init__(self, ids: Ids, tokens: Sequence[bytes], paths: ExitPaths) -> None:
+    def __init__(self, ids: Ids, tokens: Sequence[bytes], paths: ShortWays) -> None:
         self.ids = ids
         self._paths = paths
         self._tree = PrefixTree([tokens[i] for i in ids.tolist()])
@@ -165,7 +166,7 @@ class FewTokens:
     """The same question for so few tokens that a tree for them would not pay: each constraint reads them one by one."""
 
     def __init__(
-        self, ids: Ids, tokens: Sequence[bytes], paths: ExitPaths, tables: Sequence[ConstraintTable]
+        self, ids: Ids, tokens: Sequence[bytes], paths: ShortWays, tables: Sequence[ConstraintTable]
     ) -> None:
         self.ids = ids
         self._words = [tokens[i] for i in ids.tolist()]

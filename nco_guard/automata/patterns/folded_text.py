@@ -15,9 +15,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.alternating import AlternatingMachine, Room
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
 from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
+from nco_guard.automata.patterns.alternating import AlternatingMachine, Room
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedMachine"]

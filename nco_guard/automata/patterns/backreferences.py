@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from nco_guard.automata.charsets import CharSet, same_lower
 from nco_guard.automata.cpython import MAXREPEAT, scoped
-from nco_guard.automata.syntax import (
+from nco_guard.automata.patterns.syntax import (
     EMPTY,
     Chars,
     Look,

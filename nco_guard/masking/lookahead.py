@@ -9,8 +9,8 @@ A token is forbidden if
 
 What is tried, and within which bound, is defined in `bruteforce`. Here it is tried for many tokens at once. What each
 constraint bars by itself is nearly always proof: a way out that none of them bars. Such ways are a few short texts
-(`exits`), and what the constraints themselves want written next (`ways`). Only tokens without such a proof are looked
-at one by one.
+(`short_ways`), and what the constraints themselves want written next (`ways`). Only tokens without such a proof are
+looked at one by one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.masking.bruteforce import HORIZON, rows_searched
-from nco_guard.masking.exits import ExitPaths
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
+from nco_guard.masking.pending import FewTokens, WatchedTokens, WaysOut
 from nco_guard.masking.reading import token_bytes
+from nco_guard.masking.short_ways import ShortWays
 from nco_guard.masking.tables import MANY, ConstraintTable, StateView
-from nco_guard.masking.watched import FewTokens, WatchedTokens, WaysOut
 from nco_guard.masking.ways import LEFT, ROWS, Way, Ways
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -69,7 +69,7 @@ class HardConstraints:
         tables: Sequence[ConstraintTable],
         vocabulary: Vocabulary,
         tree: PrefixTree,
-        paths: ExitPaths,
+        paths: ShortWays,
         like: HardConstraints | None = None,
         give_way: Callable[[], None] = lambda: None,
     ) -> None:
@@ -105,7 +105,7 @@ class HardConstraints:
         self._bytes = token_bytes(vocabulary)
         self._ways = Ways(self._automata, self._utf8, paths.letters)
         self._rows = rows_searched(self._text_count)
-        self._exits: dict[bytes, int] = {}
+        self._known_ways: dict[bytes, int] = {}
         self._searched: dict[tuple[States, int], tuple[bool | None, int]] = {}
         self._expansions: dict[States, Rows] = {}
         self._expansion_bytes = 0
@@ -205,7 +205,7 @@ class HardConstraints:
 
     def _goes_on(self, states: States, tried: list[bytes], tokens_left: int) -> bool | None:
         """Whether the text can be brought to an end from this state itself; None: that was not decided."""
-        if self._exits_within(np.array([states], np.int32), tokens_left)[0]:
+        if self._can_end_within(np.array([states], np.int32), tokens_left)[0]:
             return True
         if any(all(self._ways.opens(i, s, text) for i, s in enumerate(states)) for text in tried):
             return True
@@ -303,7 +303,7 @@ class HardConstraints:
         closed = self._closed(views, doubtful, self._ways_within[tokens_left])
         maybe = np.flatnonzero(~closed)
         if len(maybe):
-            closed[maybe] = ~self._exits_within(self._next_rows(states, doubtful[maybe]), tokens_left)
+            closed[maybe] = ~self._can_end_within(self._next_rows(states, doubtful[maybe]), tokens_left)
         late = doubtful[closed]
         if not len(late):
             return late, 0
@@ -484,16 +484,16 @@ class HardConstraints:
         # Of a way that is known, and too long, no other is looked for.
         return False if verdict is None and isinstance(way, bytes) else verdict, looked
 
-    def _exits_within(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
+    def _can_end_within(self, rows: Rows, tokens: int) -> NDArray[np.bool_]:
         """For each row, whether some bytes that are tokens of their own, at most so many, end the text."""
         keys = [row.tobytes() for row in np.ascontiguousarray(rows)]
-        fresh = {key: i for i, key in enumerate(keys) if key not in self._exits}
+        fresh = {key: i for i, key in enumerate(keys) if key not in self._known_ways}
         if fresh:
-            found = self._find_exits(rows[list(fresh.values())]).tolist()
-            self._exits.update(zip(fresh, found, strict=True))
-        return np.array([self._exits[key] <= tokens for key in keys], bool)
+            found = self._find_ways(rows[list(fresh.values())]).tolist()
+            self._known_ways.update(zip(fresh, found, strict=True))
+        return np.array([self._known_ways[key] <= tokens for key in keys], bool)
 
-    def _find_exits(self, rows: Rows) -> NDArray[np.int64]:
+    def _find_ways(self, rows: Rows) -> NDArray[np.int64]:
         """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found.
 
         A path is a way out of a row if it is one for every constraint: what each has open is intersected.
@@ -538,7 +538,7 @@ class HardConstraints:
             frontier = [row for row in ahead if row not in seen]
             if not frontier:
                 break
-            if self._exits_within(np.array(frontier, np.int32), left).any():
+            if self._can_end_within(np.array(frontier, np.int32), left).any():
                 return True, looked
             seen.update(frontier)
         return False, looked
@@ -559,7 +559,7 @@ class HardConstraints:
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the tables' own (those of dictionaries estimated)."""
-        entries = len(self._exits) + len(self._searched) + len(self._expansions)
+        entries = len(self._known_ways) + len(self._searched) + len(self._expansions)
         ways = [self._ways_out, *self._further_sets.values()]
         sets = [ids for ids in self._further_of.values() if isinstance(ids, np.ndarray)]
         sets += self._shut_after.values()

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, Self
 
-from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.checksum import ChecksumMachine, Sum
-from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, subnodes
-from nco_guard.automata.syntax import Sequence as Items
-from nco_guard.automata.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
+from nco_guard.automata.patterns.alternating import AlternatingMachine
+from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, subnodes
+from nco_guard.automata.patterns.syntax import Sequence as Items
+from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
 
 __all__ = ["FsmRuns", "MachineRuns", "PatternRuns", "SpanFinder", "reach", "runs_of"]
 

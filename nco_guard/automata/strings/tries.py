@@ -1,6 +1,6 @@
 """Many sequences of symbols, searched for all at once: Aho-Corasick in flat arrays, built level by level.
 
-Source: Aho and Corasick, 1975; NCO paper, section 4.1. `literals` reads bytes with it, `folded_literals` characters.
+Source: Aho and Corasick, 1975; NCO paper, section 4.1. `exact` reads bytes with it, `folded` characters.
 
 Nodes are numbered level by level, so the children of a node are neighbours and those of the next node come right
 after: one array of first children, one of the symbols on the edges, one of failure links, one of outputs. The first

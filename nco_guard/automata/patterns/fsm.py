@@ -16,8 +16,8 @@ from typing import Self
 from interegular import FSM
 from interegular.fsm import anything_else
 
-from nco_guard.automata.alternating import Room
 from nco_guard.automata.charsets import CharClasses, CharSet, complement, union
+from nco_guard.automata.patterns.alternating import Room
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FsmMachine"]

@@ -13,11 +13,11 @@ from collections import deque
 
 import numpy as np
 
-from nco_guard.automata.alternating import AlternatingMachine
 from nco_guard.automata.charsets import CharClasses, CharSet, both, complement
-from nco_guard.automata.folded import FoldedMachine
-from nco_guard.automata.fsm import FsmMachine
-from nco_guard.automata.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, Sequence
+from nco_guard.automata.patterns.alternating import AlternatingMachine
+from nco_guard.automata.patterns.folded_text import FoldedMachine
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, Sequence
 from nco_guard.errors import StateLimitError
 
 __all__ = ["begins_with", "escaping_text", "matching_text"]

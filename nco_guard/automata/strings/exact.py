@@ -1,6 +1,6 @@
 """Strings, all at once: the Aho-Corasick automaton over bytes.
 
-Matches are exact-case substrings anywhere; `folded_literals` is for case folding and whole words. Cost: see `tries`;
+Matches are exact-case substrings anywhere; `folded` is for case folding and whole words. Cost: see `tries`;
 a million strings of 16 bytes take some seconds and about 150 MB. `patterns_ending(state)` names the strings that end
 in a state.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.automaton import Automaton
-from nco_guard.automata.tries import ROOT, SPACELESS, SymbolTrie
+from nco_guard.automata.strings.tries import ROOT, SPACELESS, SymbolTrie
 
 __all__ = ["AhoCorasick"]
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from nco_guard.automata.alternating import AlternatingMachine
-from nco_guard.automata.folded import FoldedMachine
 from nco_guard.automata.folding import FoldSpec, read_escapes, settle_escapes
-from nco_guard.automata.fsm import FsmMachine
+from nco_guard.automata.patterns.alternating import AlternatingMachine
+from nco_guard.automata.patterns.folded_text import FoldedMachine
+from nco_guard.automata.patterns.fsm import FsmMachine
 
 __all__ = ["SpanStream", "span_stream"]
 

@@ -1,0 +1,1 @@
+"""Automata made of automata: products, rewritten input, and whether one covers another."""

@@ -1,0 +1,1 @@
+"""Regular expressions and ready-made automata: read, and determinised as they are met."""

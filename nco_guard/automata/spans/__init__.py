@@ -1,0 +1,1 @@
+"""Where matches are in text, finished or still arriving."""

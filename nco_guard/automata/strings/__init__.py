@@ -1,0 +1,1 @@
+"""Strings searched for: exactly, or with case and word borders folded; and looked up in finished text."""
