@@ -173,7 +173,7 @@ class Guard(Shared):
             guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
         return guard
 
-    def with_rules(self, *rules: Rule) -> Guard:
+    def with_rules(self, *rules: Rule | Mapping[str, Any]) -> Guard:
         """A guard with more rules; see `with_policy`. Errors: `PolicyError` for an id that it has already."""
         return self.with_policy(self.policy.with_rules(*rules))
 

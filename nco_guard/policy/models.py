@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Unpack
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -77,6 +77,19 @@ class Policy(Model):
 
     Example: `Policy(name="support-bot", rules=(StringRule(id="rival", strings=("Acme Corp",)),))`.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: str,
+            rules: Sequence[Rule | Mapping[str, Any]],
+            description: str = "",
+            on_dead_end: Literal["raise", "end", "fallback"] = "raise",
+            fallback: str | None = None,
+            on_audit_failure: Literal["raise", "warn"] = "raise",
+        ) -> None: ...
 
     name: Annotated[str, BeforeValidator(check_text)] = Field(
         description="For people and records.", min_length=1
@@ -183,7 +196,7 @@ class Policy(Model):
         items["anyOf"] = [*items["anyOf"], *({"$ref": f"#/$defs/{name}"} for name in entries)]
         return schema
 
-    def with_rules(self, *rules: Rule) -> Policy:
+    def with_rules(self, *rules: Rule | Mapping[str, Any]) -> Policy:
         """The same policy with more rules at its end; plain data for rules will do, as for `Policy`."""
         one_by_one(
             "rules",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Required, Self, TypedDict, Unpack
 
 from interegular.fsm import FSM
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
@@ -30,7 +30,16 @@ from nco_guard.policy._checks import (
 from nco_guard.policy._errors import unknown_field
 from nco_guard.policy._fsm import FSM_JSON_SCHEMA, fsm_to_plain, read_fsm
 
-__all__ = ["AutomatonRule", "RegexRule", "Rule", "StringRule", "canonical_json", "rule_from_mapping"]
+__all__ = [
+    "AutomatonRule",
+    "RegexRule",
+    "Rule",
+    "RuleFields",
+    "StringRule",
+    "Texts",
+    "canonical_json",
+    "rule_from_mapping",
+]
 
 _Penalty = Annotated[
     float,
@@ -60,6 +69,27 @@ _Fsm = Annotated[
     PlainSerializer(fsm_to_plain, when_used="json"),
     WithJsonSchema(FSM_JSON_SCHEMA),
 ]
+
+
+Texts = list[str] | tuple[str, ...]
+"""What a field of texts is made of; it is kept as a tuple."""
+
+
+class RuleFields(TypedDict, total=False):
+    """What every kind of rule can be told, as type checkers see it: lists will do where a field is a tuple."""
+
+    id: Required[str]
+    description: str
+    penalty: float
+    monitor: bool
+    case: Literal["exact", "fold"]
+    whole_word: bool
+    normalize: Literal["none", "nfkc"]
+    ignore: Texts
+    confusables: Literal["none", "letters", "leet"]
+    json_escapes: bool
+    stop_at: str | None
+    context: Literal["output", "prompt"]
 
 
 class _Rule(Model):
@@ -153,6 +183,10 @@ class StringRule(_Rule):
     Example: `StringRule(id="rival", strings=("Acme Corp",), case="fold", whole_word=True)`.
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, strings: Texts, **fields: Unpack[RuleFields]) -> None: ...
+
     key: ClassVar[str] = "strings"
     strings: tuple[str, ...] = Field(description="Texts that may not appear.", min_length=1)
 
@@ -188,6 +222,16 @@ class RegexRule(_Rule):
 
     Example: `RegexRule(id="ticket", regex=r"\bTCK-\d{6}\b", stop_at=r"\bTCK-\d")`.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            regex: str,
+            checksum: Literal["none", "luhn", "mod97"] = "none",
+            **fields: Unpack[RuleFields],
+        ) -> None: ...
 
     key: ClassVar[str] = "regex"
     regex: str = Field(description="In the dialect of Python's re.")
@@ -225,6 +269,10 @@ class AutomatonRule(_Rule):
 
     Example: `AutomatonRule(id="pair", fsm=interegular.parse_pattern("a{2}").to_fsm())`.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, fsm: FSM, **fields: Unpack[RuleFields]) -> None: ...
 
     key: ClassVar[str] = "fsm"
     fsm: _Fsm = Field(description="An automaton; any piece of the text that it accepts is a match.")

@@ -17,7 +17,7 @@ pattern's own). `ldnoobw` also has `languages` and `substring`, `pii` has `valid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -25,7 +25,7 @@ from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy._errors import FIELDS, named, near, suggestion
 from nco_guard.policy.presets import ldnoobw, pii, pii_paper, secrets
 from nco_guard.policy.presets.table import Examples, Pattern
-from nco_guard.policy.rules import Rule, StringRule
+from nco_guard.policy.rules import Rule, StringRule, Texts
 
 __all__ = [
     "Examples",
@@ -68,16 +68,16 @@ class PresetOptions(TypedDict, total=False):
     `except_` is what a policy file calls `except`, which Python reserves.
     """
 
-    only: Sequence[str]
-    except_: Sequence[str]
+    only: Texts
+    except_: Texts
     penalty: float
     monitor: bool
     context: Literal["output", "prompt"]
     normalize: Literal["none", "nfkc"]
-    ignore: Sequence[str]
+    ignore: Texts
     confusables: Literal["none", "letters", "leet"]
     json_escapes: bool
-    languages: Sequence[str] | Literal["all"]
+    languages: Texts | Literal["all"]
     substring: bool
     valid_only: bool
 
