@@ -49,7 +49,6 @@ _Key = tuple[Any, ...]
 _MADE_AGAIN = {
     "_compiled",
     "_log",
-    "_verifier",
     "_bound",
     "_relatives",
     "_lock",
@@ -98,7 +97,6 @@ class Guard(Shared):
     def _begin(self, compiled: CompiledPolicy) -> None:
         self._compiled = compiled
         self._log = self._logged(compiled.policy, History())
-        self._verifier: Verifier | None = None
         self._bound: dict[_Key, BoundGuard] = {}
         # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
         self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
@@ -168,7 +166,7 @@ class Guard(Shared):
         guard.__dict__.update(self.__dict__)
         guard._compiled = self._compiled.revised(policy)
         guard._log = self._logged(policy, self.history)
-        guard._verifier, guard._bound, guard._lock = None, {}, threading.Lock()
+        guard._bound, guard._lock = {}, threading.Lock()
         with self._lock:
             guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
         return guard
@@ -261,10 +259,7 @@ class Guard(Shared):
     @property
     def verifier(self) -> Verifier:
         """What `verify` searches with: kept, for many and long texts. See `nco_guard.Verifier`."""
-        with self._lock:
-            if self._verifier is None:
-                self._verifier = Verifier(self._compiled)
-            return self._verifier
+        return Verifier.of(self._compiled)
 
     def verify(self, text: str, *, context: str = "") -> Report:
         """All matches in a finished text, found without the masks. See `nco_guard.verify`.

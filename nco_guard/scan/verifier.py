@@ -62,6 +62,18 @@ class Verifier(Shared):
         self._crowds = [_Crowd(crowd) for crowd in crowds]
         self._others = _lanes(RuleScanner.of(rule) for rule in self.compiled.rules if rule not in crowded)
 
+    @classmethod
+    def of(cls, source: Any) -> Verifier:
+        """The verifier of a guard or compiled policy: one for each, made when it is first asked for and kept with it.
+
+        A `Policy` is compiled each time.
+        """
+        compiled = compiled_of(source)
+        # In the object, not in a table beside it: it holds the compiled policy, and so would never be forgotten.
+        kept: dict[str, Any] = vars(compiled)
+        found: Verifier = kept.get("_verifier") or kept.setdefault("_verifier", Verifier(compiled))
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.compiled,)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
-from weakref import WeakValueDictionary
 
-from nco_guard.compiler import CompiledPolicy, compiled_of
+from nco_guard.compiler import compiled_of
 from nco_guard.errors import RedactionError
 from nco_guard.redaction import Replacement, Replacer
 from nco_guard.scan import Verifier
@@ -15,8 +14,6 @@ from nco_guard.values.readings import readings
 from nco_guard.verify import Finding, Report
 
 __all__ = ["Finder"]
-
-_verifiers: WeakValueDictionary[int, Verifier] = WeakValueDictionary()
 
 
 class Finder:
@@ -27,8 +24,7 @@ class Finder:
 
     def __init__(self, source: Any, replacement: Replacement) -> None:
         self.compiled = compiled_of(source)
-        kept = getattr(source, "verifier", None)
-        self.verifier = kept if isinstance(kept, Verifier) else _verifier(self.compiled)
+        self.verifier = Verifier.of(self.compiled)
         self.replacement = replacement
         self.replacer = Replacer(self.compiled, replacement)
 
@@ -81,11 +77,3 @@ class Finder:
     def instead(self, rules: Sequence[str] = ()) -> str:
         """What stands for a whole value that matches."""
         return self.replacer.instead(rules[0] if rules else None)
-
-
-def _verifier(compiled: CompiledPolicy) -> Verifier:
-    """One for a compiled policy, kept as long as somebody uses it."""
-    verifier = _verifiers.get(id(compiled))
-    if verifier is None or verifier.compiled is not compiled:
-        verifier = _verifiers[id(compiled)] = Verifier(compiled)
-    return verifier

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
+import weakref
 
 import interegular
 import pytest
 
+from nco_guard import Guard
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.evaluation.regex_sets import regexpspace_shaped
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
 from nco_guard.scan import Verifier
 from nco_guard.scan import rules as scan_rules
 from nco_guard.scan import verifier as scan_verifier
+from nco_guard.values import Cleaner
 from nco_guard.verify import Finding, verify
 from tests.automata import patterns
 from tests.test_cases import CASES
@@ -271,6 +275,19 @@ def test_a_verifier_is_shared_by_threads() -> None:
     expected = [verify(compiled, text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(verifier.verify, texts)) == expected
+
+
+def test_a_compiled_policy_has_one_verifier_which_is_forgotten_with_it() -> None:
+    guard = Guard.from_presets("pii")
+    compiled = guard.compiled
+    verifier = Verifier.of(compiled)
+    assert Verifier.of(guard) is guard.verifier is verifier
+    assert Cleaner(guard).finder.verifier is Cleaner(compiled).finder.verifier is verifier
+    assert Verifier.of(guard.without("pii.email")) is not verifier
+    gone = weakref.ref(verifier)
+    del guard, compiled, verifier
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         super().__init__(**fields)
         keyed = policy.keyed(audit) if audit is not None and isinstance(policy, Guard) else audit
         self._policy, self._replacement, self._audit = compiled, replacement, keyed
-        self._verifier = Verifier(compiled)
+        self._verifier = Verifier.of(compiled)
 
     def __getstate__(self) -> dict[Any, Any]:
         if self._audit is not None:
