@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from nco_guard.automata import AhoCorasick, groups
+from nco_guard.automata import AhoCorasick
+from nco_guard.automata.strings import groups
 from nco_guard.compiler import CompiledPolicy, Constraint, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
