@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nco_guard.batch import RowTracker
 from nco_guard.errors import GenerationError
+from nco_guard.session import RowTracker
 
 VIOLATED, ENDED = -1, -2
 END = 99

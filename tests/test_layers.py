@@ -71,7 +71,7 @@ def test_one_file_knows_the_private_modules_of_re() -> None:
         "import nco_guard; nco_guard.Guard.from_presets('pii', 'secrets', 'ldnoobw')",
         "import nco_guard; nco_guard.verify(nco_guard.Policy.from_presets('pii'), 'nothing')",
         "from nco_guard import cli",
-        "from nco_guard import audit, batch, compiler, masking, session, testing, tokens",
+        "from nco_guard import audit, compiler, masking, session, testing, tokens",
         "import typer.testing, nco_guard.cli as c; "
         "assert typer.testing.CliRunner().invoke(c.app, ['--help']).exit_code == 0",
     ],

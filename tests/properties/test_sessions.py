@@ -17,12 +17,11 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from nco_guard.batch import RowTracker
 from nco_guard.compiler import compile_policy
 from nco_guard.guard import Guard
 from nco_guard.masking import ENDED
 from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
-from nco_guard.session import BoundGuard, Session
+from nco_guard.session import BoundGuard, RowTracker, Session
 from nco_guard.testing import Family
 from nco_guard.tokens import Vocabulary
 from nco_guard.verify import verify

@@ -1,4 +1,4 @@
-"""Which row of a batch continues which text, told on the device; the twin of `batch.RowTracker`.
+"""Which row of a batch continues which text, told on the device; the twin of `session.RowTracker`.
 
 Shapes are known to the host and values are not, so nothing here depends on a value but values. A row's state follows
 from its generated ids alone: it is that of a row of the call before with the same ids, one step on.

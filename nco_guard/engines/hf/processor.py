@@ -11,7 +11,6 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.arguments import function
-from nco_guard.batch import Ids, RowTracker, Violation
 from nco_guard.engines.hf.options import checked_count
 from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
 from nco_guard.engines.hf.scores import check_step
@@ -24,6 +23,7 @@ from nco_guard.errors import (
 )
 from nco_guard.masking import LIMITED
 from nco_guard.session import BoundGuard
+from nco_guard.session.rows import Ids, RowTracker, Violation
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["GuardLogitsProcessor", "StepReport", "common_vocabulary"]
@@ -34,7 +34,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     Guarantee: the columns of forbidden tokens are -inf, penalties of soft rules are subtracted, and every
     other score is bit-identical; nothing is renormalised. The state of a row follows from its ids alone
-    (`batch.RowTracker`), so one object serves beams, batches, assisted decoding and one generation after
+    (`session.RowTracker`), so one object serves beams, batches, assisted decoding and one generation after
     another. After the end of its text a row may add no more text. Put it last among the custom processors: a
     forbidden token that is forced after it is reported (`on_forced`), and the row is guarded on.
 
@@ -50,7 +50,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     Args:
         bound: the guard, bound to the tokenizer and to the width of the logits; or one for each prompt of a batch,
             all with one vocabulary. Of R rows for n prompts, row r of a new batch belongs to prompt r * n // R;
-            from then on a row keeps the policy of the row that it continues, see `batch.RowTracker`.
+            from then on a row keeps the policy of the row that it continues, see `session.RowTracker`.
         max_length: total length, prompt included, at which generation stops.
         max_new_tokens: the same without the prompt.
         in_place: write into `scores` instead of into a copy; transformers keeps that tensor under

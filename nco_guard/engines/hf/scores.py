@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nco_guard.batch import Ids
 from nco_guard.errors import GenerationError, TokenizerError, UnsupportedError
+from nco_guard.session.rows import Ids
 
 __all__ = [
     "DenseScores",

@@ -1,7 +1,7 @@
 """A guard bound to one tokenizer, and one sequence under it.
 
 `BoundGuard` is immutable and shared, one per model; `Session` is small and mutable, one per sequence. Engines that
-generate in batches use `BoundGuard.tables` directly (see `batch`).
+generate in batches use `BoundGuard.tables` directly (see `RowTracker`).
 """
 
 from __future__ import annotations
