@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow packages lint bench docs setup clean
+.PHONY: demo test test-slow packages lint bench experiments docs setup clean
 
 setup: $(READY)
 
@@ -38,9 +38,15 @@ test-slow: $(READY)
 packages: $(READY)
 	$(BIN)/python -m pytest -m slow tests/test_packages.py
 
-bench: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	$(BIN)/nco-guard bench
+# Suites by name: make bench ONLY=steps, or ONLY="steps setup"; other options go into ARGS.
+bench: $(READY) benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	$(BIN)/python -m benchmarks run $(addprefix --only ,$(ONLY)) $(ARGS)
+
+# The paper's tables, on an accelerator; ARGS="--small" is the same on a CPU.
+experiments: $(READY) benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	$(BIN)/python -m benchmarks.experiments.paper_tables -o gpu-results $(ARGS)
 
 # The site, into site/; it needs no network to build or to read. The tests build it too.
 docs: $(READY)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.errors import MissingPackageError
+from benchmarks.inputs.regex_sets import RegexSetError
 from nco_guard import Guard, Policy, RegexRule, errors
-from nco_guard.evaluation.regex_sets import RegexSetError
 
 MADE: dict[type[errors.NCOGuardError], Callable[[], errors.NCOGuardError]] = {
     errors.PolicyError: lambda: errors.PolicyError("not so", rule_id="r", field="strings"),
@@ -23,6 +24,7 @@ MADE: dict[type[errors.NCOGuardError], Callable[[], errors.NCOGuardError]] = {
     errors.RedactionError: lambda: errors.RedactionError(("a", "b")),
     errors.InputError: lambda: errors.InputError("file.txt", "is empty", line=3),
     errors.MissingExtraError: lambda: errors.MissingExtraError("this", "hf"),
+    MissingPackageError: lambda: MissingPackageError("this", "that"),
     RegexSetError: lambda: RegexSetError(Path("set.txt"), 3, "not so", position=5),
 }
 

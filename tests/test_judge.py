@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.methods.peers import LLGuidance
 from nco_guard.compiler import compile_policy
-from nco_guard.evaluation.peers import LLGuidance
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
 from nco_guard.session import BoundGuard
 from nco_guard.testing import tiny_tokenizer

@@ -201,7 +201,7 @@ def _guarded(
 
 def _measure(task: _Task, model: Any, tokenizer: Any) -> dict[str, Any]:
     """The paper's metrics for both arms of a task."""
-    from nco_guard.evaluation.metrics import perplexity, relative_throughput, throughput, violation_rate
+    from nco_guard.demo.metrics import perplexity, relative_throughput, throughput, violation_rate
 
     prompt_ids = [
         tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]

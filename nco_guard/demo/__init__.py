@@ -1,8 +1,8 @@
-"""The tiny model that ships with nco-guard, what to ask it, and how it was trained.
+"""The tiny model that ships with nco-guard, and what to ask it.
 
 A Llama of two million parameters that writes fictional support e-mails and chats, full of e-mail addresses,
 telephone numbers, social security and card numbers, keys and oaths: something for a policy to forbid, with
-nothing to download. `model/README.md` is its model card; `python -m nco_guard.demo.train` makes it anew.
+nothing to download. `model/README.md` is its model card; `tools/demo_model` in the source tree made it.
 Importing this package loads neither torch nor transformers.
 """
 

@@ -27,8 +27,8 @@ from nco_guard.audit.report.aggregate import Aggregator
 from nco_guard.audit.report.runs import Runs
 from nco_guard.audit.report.timeline import TimelineCounter
 from nco_guard.audit.report.wording import percent, probability, width_of
+from nco_guard.demo.metrics import violation_rate
 from nco_guard.errors import AuditError
-from nco_guard.evaluation.metrics import violation_rate
 from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.verify import exposure, verify
 from nco_guard.visible import visible

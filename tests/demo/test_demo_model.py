@@ -13,8 +13,8 @@ import transformers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from nco_guard import demo
-from nco_guard.demo import values
-from nco_guard.demo.corpus import documents
+from tools.demo_model import values
+from tools.demo_model.corpus import documents
 
 # The four formats of the paper, as given there.
 PII = re.compile(
@@ -198,7 +198,7 @@ def test_where_it_may_not_finish_an_address_it_has_another_way_on(pair: tuple[An
 
 
 def test_a_few_training_steps_run_and_give_the_same_weights_twice() -> None:
-    from nco_guard.demo import train
+    from tools.demo_model import train
 
     tokenizer = train.train_tokenizer(list(documents(300, seed=1)))
     first, loss = train.train_model(tokenizer, steps=2)
@@ -221,8 +221,8 @@ def test_packed_documents_do_not_see_each_other(pair: tuple[Any, Any]) -> None:
 
 
 def test_only_what_the_assistant_says_is_learned(pair: tuple[Any, Any]) -> None:
-    from nco_guard.demo import train
-    from nco_guard.demo.corpus import Document
+    from tools.demo_model import train
+    from tools.demo_model.corpus import Document
 
     tokenizer = pair[1]
     messages = (*demo.chat("Hello"), {"role": "assistant", "content": "Good morning"})

@@ -10,9 +10,9 @@ import weakref
 import interegular
 import pytest
 
+from benchmarks.inputs.regex_sets import regexpspace_shaped
 from nco_guard import Guard
 from nco_guard.compiler import CompiledPolicy, compile_policy
-from nco_guard.evaluation.regex_sets import regexpspace_shaped
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
 from nco_guard.scan import Verifier
 from nco_guard.scan import rules as scan_rules

@@ -1,0 +1,131 @@
+"""What a run is asked to do; the command line is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from benchmarks.inputs.shapes import MODELS
+
+__all__ = ["SUITES", "Options", "Suite"]
+
+_PEERS = ("llguidance", "xgrammar")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """measures: in words. needs: packages that it cannot do without. standard: runs where no suite is named."""
+
+    measures: str
+    needs: tuple[str, ...] = ()
+    standard: bool = True
+
+
+#: The suites by name, in the order in which they run; each is the module of `benchmarks.suites` of its name.
+SUITES: dict[str, Suite] = {
+    "equality": Suite("masks beside the definition and beside exact peers", _PEERS),
+    "reading": Suite("reading the vocabulary", _PEERS),
+    "setup": Suite("set-up time and memory", _PEERS),
+    "steps": Suite("the time of one step by batch size, for known and for new states", _PEERS),
+    "throughput": Suite("guarded / unguarded tokens per second of whole generations", _PEERS),
+    "strings": Suite("scaling in the number of strings", _PEERS),
+    "regexes": Suite("scaling in the number of regular expressions", _PEERS),
+    "vocabularies": Suite("scaling in the vocabulary", _PEERS),
+    "revise": Suite("one string more on a guard of 10,000"),
+    "memory": Suite("memory over a long run of random text"),
+}
+
+
+class Options(BaseModel):
+    """Options of a run. The defaults are the full run: an hour or more with a vocabulary of 128,000 tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    only: tuple[str, ...] = Field((), description="Suites to run, of those below; else the standard ones.")
+    tokenizer: tuple[Path, ...] = Field(
+        (),
+        description="Folders of tokenizers to measure with, else the shipped one; the first is measured "
+        "throughout, all of them in the scaling of vocabularies.",
+    )
+    model: tuple[str, ...] = Field((), description=f"In throughput, only these of {', '.join(MODELS)}.")
+    quick: bool = Field(False, description="Small sizes: about two minutes with the shipped tokenizer.")
+    rounds: int | None = Field(None, ge=1, le=1000, description="How often methods take turns.")
+    threads: int | None = Field(None, ge=1, le=1024, description="Of torch and of the peers; all cores.")
+    steps: int | None = Field(None, ge=100, description="Random tokens of the suite memory; 1,000,000.")
+    regexpspace: Path | None = Field(
+        None, description="RegexPSPACE.jsonl, to use in place of generated patterns."
+    )
+    seconds: float | None = Field(None, gt=0, description="Time bound of one case.")
+    mib: float | None = Field(None, gt=0, description="Memory bound of one case's process, all counted.")
+
+    @field_validator("only", mode="before")
+    @classmethod
+    def _parted(cls, names: tuple[str, ...]) -> list[str]:
+        """`steps,setup` is two."""
+        return [name for several in names for name in several.split(",") if name]
+
+    @field_validator("only")
+    @classmethod
+    def _known_suites(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _known(names, SUITES)
+
+    @field_validator("model")
+    @classmethod
+    def _known_models(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _known(names, MODELS)
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """What runs, in order."""
+        return tuple(
+            name for name, suite in SUITES.items() if name in self.only or (suite.standard and not self.only)
+        )
+
+    @property
+    def repeats(self) -> int:
+        """Rounds."""
+        return self.rounds or (1 if self.quick else 5)
+
+    @property
+    def text_steps(self) -> int:
+        """Tokens of text per row in which steps are timed."""
+        return 60 if self.quick else 500
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes."""
+        return (1, 64) if self.quick else (1, 8, 64)
+
+    @property
+    def generation_batches(self) -> tuple[int, ...]:
+        """Batch sizes of whole generations."""
+        return (1, 8) if self.quick else self.batches
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens of a generation."""
+        return 16 if self.quick else 32
+
+    @property
+    def random_steps(self) -> int:
+        """Tokens of the long run."""
+        return self.steps or (4_000 if self.quick else 1_000_000)
+
+    @property
+    def case_seconds(self) -> float:
+        """Time bound of one case."""
+        return self.seconds or (20.0 if self.quick else 600.0)
+
+    @property
+    def case_mib(self) -> float:
+        """Memory bound of one case's process, what it shares with this one included."""
+        return self.mib or (4096.0 if self.quick else 12288.0)
+
+
+def _known(names: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{unknown[0]}: there is {', '.join(known)}")
+    return names

@@ -1,0 +1,1 @@
+"""What all methods are given: policies, texts, models."""

@@ -1,0 +1,1 @@
+"""What is measured: a module for each suite of `benchmarks.harness.options.SUITES`."""

@@ -1,1 +1,0 @@
-"""For measuring: the paper's metrics, the methods it compares, other libraries, and sets of regular expressions."""

@@ -1,0 +1,90 @@
+"""The experiments in their form for a CPU, tiny."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.experiments import paper_tables as gpu
+from benchmarks.harness.record import read_record
+from nco_guard import demo
+from nco_guard.tokens import read_vocabulary
+
+TINY = ("--cpu-small", "--repeats", "1", "--new-tokens", "3", "--batches", "2")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_a_run_measures_all_methods_and_a_second_one_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*TINY, "--models", "gpt-neo", "-o", str(tmp_path)]
+    assert gpu.main([*arguments, "--tables", "1"]) == 0
+    first = read_record(tmp_path / "results.json")
+    assert {m.case.method for m in first.measurements} == set(gpu.METHODS)
+    assert all(m.status == "ok" for m in first.measurements)
+    assert gpu.main([*arguments, "--tables", "1", "2"]) == 0
+    second = read_record(tmp_path / "results.json")
+    assert second.measurements[: len(first.measurements)] == first.measurements
+    assert len(second.measurements) == 2 * len(first.measurements)
+    assert "GPT-Neo-2.7B shape, small" in (tmp_path / "results.md").read_text()
+    capsys.readouterr()
+    assert gpu.main([*arguments, "--tables", "1", "2"]) == 0
+    assert "nothing left to measure" in capsys.readouterr().out
+
+
+def test_another_runs_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for new_tokens, status in (("2", 0), ("4", 2)):
+        found = gpu.main(
+            [
+                *("--cpu-small", "--repeats", "1", "--batches", "1", "--models", "llama3", "--tables", "2"),
+                *("--methods", "ours", "--new-tokens", new_tokens, "-o", str(tmp_path)),
+            ]
+        )
+        assert found == status
+    assert "other options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", gpu.SHAPES)
+def test_every_shape_builds(name: str) -> None:
+    shape = gpu.SHAPES[name]
+    model = gpu.build_model(shape, gpu.small_config(shape), "cpu", torch.float32)
+    assert model.get_output_embeddings().weight.shape[0] == 4096
+    with torch.device("meta"):
+        whole = gpu.build_model(shape, shape.config, "meta", torch.bfloat16)
+    billions = sum(p.numel() for p in whole.parameters()) / 1e9
+    assert {"llama3": 7.9 < billions < 8.1, "qwen2.5": 7.4 < billions < 7.8, "gpt-neo": 2.5 < billions < 2.9}[
+        name
+    ]
+
+
+def test_a_synthetic_vocabulary_has_the_width_and_reads_as_any_other() -> None:
+    tokenizer = gpu.synthetic_tokenizer(6000)
+    vocabulary = read_vocabulary(tokenizer)
+    assert vocabulary.width == len(tokenizer) == 6000
+    assert len(set(vocabulary.tokens)) > 5990
+    text = "The parcel, «naïve» 日本 😀: 078-05-1120.\n"
+    assert tokenizer.decode(tokenizer(text).input_ids) == text
+
+
+def test_wrong_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["--cpu-small", "--models", "gpt-neo", "-o", str(tmp_path)]
+    assert gpu.main([*base, "--tokenizer", str(tmp_path / "nowhere")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    for wrong in (["--tokenizer", "gpt-5=x"], ["--batches", "0"], ["--models", "other"]):
+        with pytest.raises(SystemExit):
+            gpu.parse([*base, *wrong])
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit):
+            gpu.parse(["-o", str(tmp_path)])
+
+
+def test_a_tokenizers_folder_takes_the_place_of_the_synthetic_one() -> None:
+    found = gpu.parse(["--cpu-small", "-o", "x", "--tokenizer", f"llama3={demo.model_path()}"])
+    assert set(found.folders) == {"llama3"}
+    assert len(gpu.read_tokenizer(found.folders["llama3"], 4096)) <= 4096

@@ -1,0 +1,1 @@
+"""What made things that ship, and is not shipped itself."""
