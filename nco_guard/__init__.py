@@ -32,9 +32,8 @@ from nco_guard.errors import (
 )
 from nco_guard.guard import Guard
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, StringRule, presets
-from nco_guard.scan import Verifier
+from nco_guard.scan import Exposure, Finding, Report, Verifier, redact, verify
 from nco_guard.session import BoundGuard, Session
-from nco_guard.verify import Finding, Report, verify
 
 __all__ = [
     "ArgumentError",
@@ -45,6 +44,7 @@ __all__ = [
     "CacheError",
     "ClosedError",
     "DeadEndError",
+    "Exposure",
     "Finding",
     "ForbiddenTokenError",
     "ForcedTokenWarning",
@@ -69,6 +69,7 @@ __all__ = [
     "Verifier",
     "ViolationError",
     "presets",
+    "redact",
     "verify",
 ]
 

@@ -23,12 +23,14 @@ from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
 from nco_guard.policy.presets import PresetOptions
-from nco_guard.redaction import Redaction, Replacement, StreamVerifier, redact
 from nco_guard.scan import Verifier
+from nco_guard.scan.findings import Report
+from nco_guard.scan.holding import StreamVerifier
+from nco_guard.scan.redaction import Redaction, redact
+from nco_guard.scan.replacing import Replacement
 from nco_guard.session import BoundGuard
 from nco_guard.storage.store import Store
 from nco_guard.tokens import shared_vocabulary, state_of
-from nco_guard.verify import Report
 
 if TYPE_CHECKING:
     import torch
@@ -274,7 +276,7 @@ class Guard(Shared):
         return self.verifier.verify_many(texts)
 
     def redact(self, text: str, *, replacement: Replacement = None, context: str = "") -> Redaction:
-        """A finished text with every match of a hard rule replaced. See `nco_guard.redaction`.
+        """A finished text with every match of a hard rule replaced. See `nco_guard.redact`.
 
         Cost: that of `verify`, twice where something was replaced.
         """

@@ -36,10 +36,9 @@ from nco_guard.audit import (
 )
 from nco_guard.audit.report import read_report, render_report
 from nco_guard.errors import ArgumentError, ArgumentValueError, AuditError, ClosedError, NCOGuardError
-from nco_guard.redaction import SafeEnds, StreamVerifier, default_replacement, redact, require
+from nco_guard.scan import SafeEnds, StreamVerifier, default_replacement, exposure, redact, require
 from nco_guard.testing import toy_vocabulary
 from nco_guard.values import Cleaner, ReplyReader, Role, register, texts_of
-from nco_guard.verify import exposure
 
 OTHERS: tuple[Any, ...] = (
     None,

@@ -20,10 +20,10 @@ from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.guard import Guard
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import biased_model, tiny_tokenizer, toy_vocabulary
 from nco_guard.tokens import Vocabulary
-from nco_guard.verify import verify
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -115,12 +115,12 @@ def test_automata_agree_over_characters_and_over_bytes(case: Case) -> None:
 def test_the_verifier_agrees(case: Case) -> None:
     policy = compiled(case)
     for text in (*case.match, *case.no_match):
-        report = verify(policy, text)
+        report = verify_by_definition(policy, text)
         assert report.ok == (text not in case.match), text
         for found in report.findings:
             assert 0 <= found.start < found.end <= len(text) or found.start == found.end
     for text, spans in case.spans:
-        assert [[found.start, found.end] for found in verify(policy, text).findings] == spans
+        assert [[found.start, found.end] for found in verify_by_definition(policy, text).findings] == spans
 
 
 def split(text: str, vocabulary: Vocabulary, rng: random.Random) -> list[int]:

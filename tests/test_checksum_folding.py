@@ -18,9 +18,9 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
-from nco_guard.verify import verify
 from tests.automata.checksum_reference import VALID, valid_spans
 
 CARD = r"(?<!\d)\d{12,19}(?!\d)"
@@ -80,9 +80,9 @@ def test_a_valid_number_is_seen_through_its_disguise_and_a_wrong_one_may_be_writ
     assert not has_valid_number(number, wrong)
     guard = bound(number)
     for text, expected in ((valid, False), (wrong, True), (f"no: {valid}!", False), (f"no: {wrong}!", True)):
-        assert verify(guard.policy, text).ok == expected, text
+        assert verify_by_definition(guard.policy, text).ok == expected, text
         assert writes(guard, text) == expected, text
-    (found,) = verify(guard.policy, f"no: {valid}!").findings
+    (found,) = verify_by_definition(guard.policy, f"no: {valid}!").findings
     assert (found.start, found.end) == (4, 4 + len(valid))
 
 
@@ -128,7 +128,7 @@ def agree(checksum: str, regex: str, disguise: dict[str, Any], texts: int) -> No
             text = "".join(c + rng.choice(["", "", dash]) for c in rng.choice(numbers))
             text = rng.choice(["", "-", "a", "1"]) + text + rng.choice(["", "-", "a", "1"])
         expected = has_valid_number(number, text)
-        assert verify(compiled, text).ok != expected, (disguise, text)
+        assert verify_by_definition(compiled, text).ok != expected, (disguise, text)
         if expected:
             assert not writes(guard, text), (disguise, text)
         seen[expected] += 1

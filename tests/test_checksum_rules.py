@@ -12,9 +12,9 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError, PresetError
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
-from nco_guard.verify import verify
 from tests.automata.checksum_reference import VALID, luhn, valid_spans
 
 CARD = r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)"
@@ -53,7 +53,9 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 
 def test_a_pattern_may_match_the_empty_text_if_that_never_passes() -> None:
-    assert verify(Policy(name="p", rules=(RegexRule(id="r", regex=r"\d*", checksum="luhn"),)), "12").ok
+    assert verify_by_definition(
+        Policy(name="p", rules=(RegexRule(id="r", regex=r"\d*", checksum="luhn"),)), "12"
+    ).ok
     with pytest.raises(PatternError, match="empty"):
         compile_policy(Policy(name="p", rules=(RegexRule(id="r", regex=r"\d*"),)))
 
@@ -61,7 +63,7 @@ def test_a_pattern_may_match_the_empty_text_if_that_never_passes() -> None:
 def test_the_verifier_finds_only_numbers_that_pass() -> None:
     policy = Policy(name="p", rules=(RegexRule(id="card", regex=CARD, checksum="luhn"),))
     text = f"No: {WRONG_CARD}. Yes: {VALID_CARD}. Also: 378282246310005"
-    report = verify(policy, text)
+    report = verify_by_definition(policy, text)
     assert [text[found.start : found.end] for found in report.findings] == [VALID_CARD, "378282246310005"]
 
 
@@ -75,12 +77,12 @@ def test_the_preset_can_be_told_to_block_valid_numbers_only(name: str) -> None:
     assert "not looked at" not in valid.rules[0].description
     compiled, compiled_plain = compile_policy(valid), compile_policy(plain)
     for text in pattern.examples.match:
-        assert not verify(compiled, text).ok, text
-        end = verify(compiled_plain, text).findings[0].end
+        assert not verify_by_definition(compiled, text).ok, text
+        end = verify_by_definition(compiled_plain, text).findings[0].end
         last = max(i for i, c in enumerate(text[:end]) if c.isdigit())
         typo = f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}"
-        assert not verify(compiled_plain, typo).ok
-        assert verify(compiled, typo).ok, typo
+        assert not verify_by_definition(compiled_plain, typo).ok
+        assert verify_by_definition(compiled, typo).ok, typo
     assert all(rule.stop_at is None for rule in valid.rules)
     others = presets.load("pii", except_=[name])
     assert [rule for rule in others if rule not in presets.load("pii", valid_only=True)] == [

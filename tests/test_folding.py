@@ -12,9 +12,10 @@ import pytest
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError
+from nco_guard.scan import exposure
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
-from nco_guard.verify import exposure, verify
 from tests.automata.test_folding import text as evasive_text
 from tests.masking import random_policies
 
@@ -40,7 +41,7 @@ def writes(bound: BoundGuard, text: str, prompt: str | None = None) -> bool:
 def finds(text: str, *rules: StringRule | RegexRule) -> list[str]:
     """What the verifier finds; the masks must agree that it is there."""
     compiled = compile_policy(Policy(name="test", rules=rules))
-    found = [text[f.start : f.end] for f in verify(compiled, text).findings]
+    found = [text[f.start : f.end] for f in verify_by_definition(compiled, text).findings]
     assert writes(BoundGuard(compiled, toy_vocabulary()), text) == (not found)
     return found
 
@@ -206,7 +207,7 @@ def test_what_the_masks_let_through_is_what_the_verifier_finds_clean(seed: int) 
         bound = BoundGuard(compiled, toy_vocabulary())
         for _ in range(12):
             text = evasive_text(rng)
-            verdict = verify(compiled, text).ok
+            verdict = verify_by_definition(compiled, text).ok
             assert writes(bound, text) == verdict, (rule, text)
             verdicts.add(verdict)
     assert verdicts == {True, False}

@@ -21,9 +21,9 @@ from nco_guard.automata import (
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule
-from nco_guard.redaction import StreamVerifier, redact
+from nco_guard.scan import StreamVerifier, exposure, redact
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.values import Cleaner
-from nco_guard.verify import exposure, verify
 
 GROWING = RegexRule(id="growing", regex=r"a.{18}b")
 IBAN = RegexRule(id="iban", regex=r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]){4,10}", checksum="mod97")
@@ -140,7 +140,7 @@ def test_small_limits_change_no_finding(rule: Rule, letters: str) -> None:
         assert "x" not in letters or expected
     for _ in range(2):
         assert [(f.start, f.end) for f in Guard(policy_of(rule)).verify(text).findings] == expected
-        assert [(f.start, f.end) for f in verify(compiled, text).findings] == expected
+        assert [(f.start, f.end) for f in verify_by_definition(compiled, text).findings] == expected
 
 
 def in_pieces(text: str, seed: int) -> list[str]:

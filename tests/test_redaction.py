@@ -10,7 +10,7 @@ import pytest
 from nco_guard import Guard, Policy, RegexRule, StringRule, Verifier, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import ArgumentError, NCOGuardError, PolicyError, RedactionError, ViolationError
-from nco_guard.redaction import REDACTED, StreamVerifier, default_replacement, redact, require
+from nco_guard.scan import REDACTED, StreamVerifier, default_replacement, redact, require
 from tests.automata import patterns
 from tests.automata.test_streaming import PIECES, chunks
 

@@ -12,7 +12,7 @@ from nco_guard.automata.strings import groups
 from nco_guard.compiler import CompiledPolicy, Constraint, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
-from nco_guard.verify import verify
+from nco_guard.scan.definition import verify_by_definition
 
 
 def _random_rule(rng: random.Random, name: str) -> Rule:
@@ -61,7 +61,7 @@ def _check(revised: CompiledPolicy, rng: random.Random) -> None:
     for _ in range(15):
         text = "".join(rng.choices("abcKk- ", k=12))
         assert _events(mine, text) == _events(theirs, text), text
-        assert verify(revised, text) == verify(scratch, text)
+        assert verify_by_definition(revised, text) == verify_by_definition(scratch, text)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -154,7 +154,7 @@ def test_lists_of_a_hundred_thousand_strings_are_compiled_and_verified_without_a
         compiled = compile_policy(
             Policy(name="p", rules=(StringRule(id="many", strings=strings, **options),))
         )
-        report = verify(compiled, "no, 000123 entry and 99999 entries")
+        report = verify_by_definition(compiled, "no, 000123 entry and 99999 entries")
         assert [(f.start, f.end) for f in report.findings] == [(4, 16)]
         (constraint,) = compiled.constraints()[1:]
         state = constraint.automaton.start

@@ -10,7 +10,7 @@ import pytest
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import NCOGuardError, RedactionError, ViolationError
-from nco_guard.redaction import SafeEnds, StreamVerifier
+from nco_guard.scan import SafeEnds, StreamVerifier
 from tests.automata import patterns
 from tests.automata.test_streaming import PIECES, chunks
 from tests.test_redaction import rule

@@ -39,9 +39,8 @@ PUBLIC = (
     "nco_guard.engines.hf.continuous",
     "nco_guard.errors",
     "nco_guard.policy.presets",
-    "nco_guard.redaction",
+    "nco_guard.scan",
     "nco_guard.testing",
-    "nco_guard.verify",
 )
 # What a browser loads by itself, and the attribute that says from where.
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}

@@ -11,7 +11,7 @@ import pytest
 from nco_guard import Guard, Policy, RegexRule, StringRule, verify
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import presets
-from nco_guard.verify import Finding, exposure
+from nco_guard.scan import Finding, exposure
 from tests.automata import patterns
 
 PATTERNS = [(name, pattern) for name in ("pii", "pii_paper", "secrets") for pattern in presets.patterns(name)]

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from benchmarks.suites.verify import prose
 from nco_guard import Guard
 from nco_guard.policy import presets
-from nco_guard.redaction import redact
+from nco_guard.scan import redact
 from nco_guard.values import Cleaner
 
 SIZE = 500

@@ -35,8 +35,8 @@ import numpy as np
 
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
-from nco_guard.scan import Verifier
-from nco_guard.verify import Finding, verify
+from nco_guard.scan import Finding, Verifier
+from nco_guard.scan.definition import verify_by_definition
 
 EVERY = 10_000
 PIECE = 1 << 16
@@ -121,18 +121,18 @@ def measure(name: str, compiled: CompiledPolicy, text: str, part: str, rounds: i
     patterns = patterns_of(compiled.policy)
     lines = text.split("\n")
     records = ["\n".join(lines[place : place + 8]) for place in range(0, len(lines), 8)]
-    expected = verify(compiled, part).findings
+    expected = verify_by_definition(compiled, part).findings
     by_re = sorted((m.start(), m.end(), id) for id, p in patterns.items() for m in p.finditer(part))
     same = verifier.verify(part).findings == expected and streamed(verifier, part) == expected
     for report, record in zip(verifier.verify_many(records[:200]), records[:200], strict=True):
-        same = same and report == verify(compiled, record)
+        same = same and report == verify_by_definition(compiled, record)
     whole = verifier.verify(text)
     same = same and streamed(verifier, text) == whole.findings
     methods: dict[str, tuple[str, Callable[[], object]]] = {
         "Verifier, one text": (text, lambda: verifier.verify(text)),
         "Verifier, pieces of 64 KiB": (text, lambda: streamed(verifier, text)),
         "Verifier, texts of 8 lines": (text, lambda: verifier.verify_many(records)),
-        "verify": (part, lambda: verify(compiled, part)),
+        "verify": (part, lambda: verify_by_definition(compiled, part)),
         "re": (part, lambda: [list(p.finditer(part)) for p in patterns.values()]),
     }
     least = dict.fromkeys(methods, float("inf"))

@@ -332,7 +332,7 @@ class Verification(Event):
 
     `length` is the text's length in code points, `sequence` its index in the run (None outside of a run).
     `exposures` says how far the text gets towards a match, for each rule at most one stretch, the longest (see
-    `nco_guard.verify.exposure`); None if nobody measured it.
+    `nco_guard.scan.exposure`); None if nobody measured it.
     """
 
     kind: Literal["verification"] = "verification"

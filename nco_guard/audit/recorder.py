@@ -223,7 +223,7 @@ class RunRecorder(Staying):
         """Record what the verifier found in a text of `length` code points: (rule id, start, end) each.
 
         `text` is never recorded; it is read only where the recorder has a correlation key. `exposures`, where they
-        were measured, are what `nco_guard.verify.exposure` gives, in the same form.
+        were measured, are what `nco_guard.scan.exposure` gives, in the same form.
         """
         if text is not None and not isinstance(text, str):
             raise AuditError(f"text: a str is needed, not {type(text).__name__}")

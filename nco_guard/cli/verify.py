@@ -13,11 +13,11 @@ from typing import Literal
 from nco_guard.cli.inputs import load_policy
 from nco_guard.cli.output import console, print_json, say, warn
 from nco_guard.errors import InputError, NCOGuardError
-from nco_guard.redaction import Replacer
 from nco_guard.scan import Verifier
-from nco_guard.scan.files import FileResult, Place, Task
-from nco_guard.scan.jobs import verify_files
-from nco_guard.scan.sources import STDIN, Form, Found, Source, find_sources
+from nco_guard.scan.files.jobs import verify_files
+from nco_guard.scan.files.sources import STDIN, Form, Found, Source, find_sources
+from nco_guard.scan.files.task import FileResult, Place, Task
+from nco_guard.scan.replacing import Replacer
 
 __all__ = ["VerifySettings", "run_verify"]
 
@@ -76,7 +76,7 @@ def run_verify(policy: str, paths: Sequence[str], settings: VerifySettings) -> i
         print_json(_document(verifier, results, sought, ok=not found and not errors))
     elif settings.format == "sarif":
         from nco_guard import __version__
-        from nco_guard.scan.sarif import sarif_log
+        from nco_guard.scan.files.sarif import sarif_log
 
         print_json(sarif_log(verifier.compiled, results, unread, version=__version__))
     elif any(source.found for source in sources) or sought.binary:

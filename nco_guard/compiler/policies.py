@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from nco_guard.automata import (
@@ -51,6 +51,15 @@ class CompiledPolicy(Shared):
     def digest(self) -> str:
         """The policy's digest."""
         return self.policy.digest
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Of each rule's id its place in the policy."""
+        return {rule.id: place for place, rule in enumerate(self.rules)}
+
+    def in_order(self, rule_ids: Iterable[str]) -> tuple[str, ...]:
+        """Ids of rules in the policy's order, each once."""
+        return tuple(sorted(set(rule_ids), key=self.order.__getitem__))
 
     def revised(self, policy: Policy) -> CompiledPolicy:
         """The compiled form of another policy, equivalent to `compile_policy(policy)`.

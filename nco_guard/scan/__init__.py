@@ -1,9 +1,33 @@
-"""The verifier at scale: the findings of `nco_guard.verify`, in bulk.
+"""The verifier: finds in finished text what a policy forbids, and what to do about it.
 
-`Verifier` is the fast form; `nco_guard.verify.verify` is the definition that tests compare it with. Files, folders and
-reports are made of it. Masks, tokenizers and sessions are never involved.
+`Verifier` finds it; `definition` is the slow search that tests compare it with. Redaction and what holds back streams
+are made of it, so is what reads files and folders (`files`). Masks, tokenizers and sessions are never involved: a
+mistake there cannot hide itself here.
 """
 
-from nco_guard.scan.verifier import FindingStream, Verifier
+from nco_guard.scan.exposures import exposure
+from nco_guard.scan.findings import Exposure, Finding, Report
+from nco_guard.scan.holding import StreamVerifier
+from nco_guard.scan.redaction import Redaction, Search, redact, require
+from nco_guard.scan.replacing import REDACTED, Replacement, default_replacement
+from nco_guard.scan.safe_ends import SafeEnds
+from nco_guard.scan.verifier import FindingStream, Verifier, verify
 
-__all__ = ["FindingStream", "Verifier"]
+__all__ = [
+    "REDACTED",
+    "Exposure",
+    "Finding",
+    "FindingStream",
+    "Redaction",
+    "Replacement",
+    "Report",
+    "SafeEnds",
+    "Search",
+    "StreamVerifier",
+    "Verifier",
+    "default_replacement",
+    "exposure",
+    "redact",
+    "require",
+    "verify",
+]

@@ -1,4 +1,4 @@
-"""`Verifier`: what `nco_guard.verify.verify` finds, for many and long texts.
+"""`Verifier`: what `nco_guard.scan.definition.verify_by_definition` finds, for many and long texts.
 
 Rules that fold alike are a *lane*: a text is folded once for all of them and searched once for the places that their
 conditions leave (`filter`); for lists of thousands of strings that pays in long texts only. Hundreds of rules over few
@@ -24,12 +24,13 @@ from nco_guard.compiler import crowds as crowds_of
 from nco_guard.copies import Shared
 from nco_guard.errors import ClosedError, StateLimitError
 from nco_guard.policy import Policy
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
+from nco_guard.scan.findings import Finding, Report
 from nco_guard.scan.folds import Folded, fold, settled_length
 from nco_guard.scan.rules import OpenRow, Row, RuleScanner, Stretch
-from nco_guard.verify import Finding, Report
 
-__all__ = ["FindingStream", "Verifier"]
+__all__ = ["FindingStream", "Verifier", "verify"]
 
 Places = NDArray[np.int64]
 _BATCH = 1 << 22
@@ -101,7 +102,7 @@ class Verifier(Shared):
         return sum(scanner.steps for lane in self._lanes for scanner in lane.scanners)
 
     def verify(self, text: str, *, context: str = "") -> Report:
-        """The report of `nco_guard.verify.verify` on one text."""
+        """The report of `nco_guard.scan.definition.verify_by_definition` on one text."""
         arguments.text("text", text)
         if not arguments.text("context", context):
             return self.verify_many((text,))[0]
@@ -146,6 +147,11 @@ class Verifier(Shared):
         if len(findings) > 1:
             findings.sort(key=_order)
         return Report(self.compiled.digest, length, tuple(findings))
+
+
+def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> Report:
+    """The report on one text. See `verify_by_definition`."""
+    return verify_by_definition(policy, text, context=context)
 
 
 def _order(found: Finding) -> tuple[int, int, str]:

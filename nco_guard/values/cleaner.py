@@ -9,7 +9,8 @@ from nco_guard import arguments
 from nco_guard.arguments import OnMatch
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ArgumentError, RedactionError, UnsupportedError, ViolationError
-from nco_guard.redaction import Replacement
+from nco_guard.scan.findings import Finding, Report
+from nco_guard.scan.replacing import Replacement
 from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
@@ -19,7 +20,6 @@ from nco_guard.values.roles import Role
 from nco_guard.values.streaming import ValueStream
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
 from nco_guard.values.trees import Tree
-from nco_guard.verify import Finding, Report
 
 __all__ = ["Cleaner"]
 
@@ -33,7 +33,7 @@ class Cleaner:
         guard_like: a `Guard`, a `Policy` or a compiled policy.
         action: "redact" puts `replacement` where a match was; "raise" raises `ViolationError`; "report" changes
             nothing.
-        replacement: None, the default, is `nco_guard.redaction.default_replacement`, which no policy forbids.
+        replacement: None, the default, is `nco_guard.scan.default_replacement`, which no policy forbids.
         where: what is looked at, for errors.
         record: receives a verification for each text and for each value that holds a match; never text.
 
@@ -205,7 +205,7 @@ class Cleaner:
         return redacted()
 
     def _ids(self, report: Report) -> tuple[str, ...]:
-        return self.finder.in_order(finding.rule_id for finding in report.violations)
+        return self.finder.compiled.in_order(finding.rule_id for finding in report.violations)
 
     # -- streams -----------------------------------------------------------------------------------------------
 

@@ -40,7 +40,10 @@ def cleaned(value: Any, finder: Finder, role: Role = Role.VALUE, known: Searched
         now = known if known is not None else Searched(Tree(value, role), finder)
         if now.is_clean:
             return value
-        tree, rules = now.tree, finder.in_order(rule for found in now.dirty.values() for rule in found)
+        tree, rules = (
+            now.tree,
+            finder.compiled.in_order(rule for found in now.dirty.values() for rule in found),
+        )
         new = _Round(now, finder).parts() if rules or tree.opaque else value
         if new is value and tree.dropped:
             new = _Round(now, finder).without_dropped()
@@ -60,7 +63,9 @@ class Searched:
         own = list(texts_of_tree(tree, meta=False))
         others = list(texts_of_tree(tree, meta=True)) if tree.has_meta else []
         self.dirty = finder.dirty([*own, *others])
-        self.own = finder.in_order(rule for text in {*own} & {*self.dirty} for rule in self.dirty[text])
+        self.own = finder.compiled.in_order(
+            rule for text in {*own} & {*self.dirty} for rule in self.dirty[text]
+        )
         self.length = sum(map(len, own))
 
     @property
@@ -241,7 +246,7 @@ class _Round:
 
     def _replaced(self, node: Node, text: str) -> str:
         if node.role in (Role.NAME, Role.IDENTIFIER):
-            rules = self._finder.in_order(f.rule_id for f in self._finder.report(text).violations)
+            rules = self._finder.compiled.in_order(f.rule_id for f in self._finder.report(text).violations)
             return self._whole(node, (text,), rules)
         return _redacted(text, self._finder)
 

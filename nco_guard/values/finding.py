@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any
 
 from nco_guard.compiler import compiled_of
 from nco_guard.errors import RedactionError
-from nco_guard.redaction import Replacement, Replacer
 from nco_guard.scan import Verifier
+from nco_guard.scan.findings import Finding, Report
+from nco_guard.scan.replacing import Replacement, Replacer
 from nco_guard.values.readings import readings
-from nco_guard.verify import Finding, Report
 
 __all__ = ["Finder"]
 
@@ -28,10 +27,6 @@ class Finder:
         self.replacement = replacement
         self.replacer = Replacer(self.compiled, replacement)
 
-    @cached_property
-    def _order(self) -> dict[str, int]:
-        return {rule.id: index for index, rule in enumerate(self.compiled.rules)}
-
     def dirty(self, texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Those of the texts that hold a match as they are, and the ids of the hard rules that match."""
         several = list(dict.fromkeys(text for text in texts if text))
@@ -43,11 +38,7 @@ class Finder:
 
     def rules(self, texts: Iterable[str]) -> tuple[str, ...]:
         """The ids of the hard rules that match in any of the texts as they are, in the policy's order."""
-        return self.in_order(rule for rules in self.dirty(texts).values() for rule in rules)
-
-    def in_order(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Ids of rules in the policy's order."""
-        return tuple(sorted(set(rules), key=self._order.__getitem__))
+        return self.compiled.in_order(rule for rules in self.dirty(texts).values() for rule in rules)
 
     def report(self, text: str) -> Report:
         """All findings in a text, as it is written and as it is read; spans are those of what is written."""
@@ -71,7 +62,7 @@ class Finder:
         result = self.replacer.whole(text, report.violations)
         left = self.report(result)
         if not left.ok:
-            raise RedactionError(self.in_order(finding.rule_id for finding in left.violations))
+            raise RedactionError(self.compiled.in_order(finding.rule_id for finding in left.violations))
         return result
 
     def instead(self, rules: Sequence[str] = ()) -> str:

@@ -13,10 +13,11 @@ from nco_guard.automata.folding import read_escapes, settle_escapes
 from nco_guard.automata.spans.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import ViolationError
-from nco_guard.redaction import Placed, Replacer, SafeEnds
+from nco_guard.scan.findings import Finding, Report
+from nco_guard.scan.replacing import Placed, Replacer
+from nco_guard.scan.safe_ends import SafeEnds
 from nco_guard.values.finding import Finder
 from nco_guard.values.readings import LEVELS
-from nco_guard.verify import Finding, Report
 
 __all__ = ["TextFlow"]
 
@@ -111,7 +112,7 @@ class TextFlow:
         broken = {one.rule_id for one in hard}
         broken.update(rule for level in self._levels for rule in level.matched)
         if broken:
-            raise ViolationError(self._finder.in_order(broken), self._where)
+            raise ViolationError(self._finder.compiled.in_order(broken), self._where)
 
     def _fit(self, final: bool) -> list[Placed]:
         """Of what is replaced, as much as may be shown if the text ended there."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from nco_guard.arguments import OnMatch
-from nco_guard.redaction import Placed
+from nco_guard.scan.replacing import Placed
 from nco_guard.values.blocks import JOINED, is_block, kind_of_block, role_of_key
 from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow

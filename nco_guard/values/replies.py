@@ -15,7 +15,7 @@ from uuid import uuid4
 from nco_guard import arguments
 from nco_guard.automata.folding import settle_escapes
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
-from nco_guard.redaction import SafeEnds
+from nco_guard.scan.safe_ends import SafeEnds
 from nco_guard.values.finding import Finder
 from nco_guard.values.readings import readings
 from nco_guard.values.texts import texts_of

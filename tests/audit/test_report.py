@@ -30,7 +30,8 @@ from nco_guard.audit.report.wording import percent, probability, width_of
 from nco_guard.demo.metrics import violation_rate
 from nco_guard.errors import AuditError
 from nco_guard.policy import Policy, RegexRule, StringRule
-from nco_guard.verify import exposure, verify
+from nco_guard.scan import exposure
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.visible import visible
 from tests.audit import test_canaries as canaries
 from tests.audit.report_logs import (
@@ -442,7 +443,7 @@ def test_a_recorder_takes_exposures_and_no_text(tmp_path: Path) -> None:
     with JsonLinesSink(path) as sink:
         run = RunRecorder(sink, correlation_key=secrets.token_bytes(16))
         for text in texts:
-            found = verify(policy, text)
+            found = verify_by_definition(policy, text)
             run.verification(
                 ok=found.ok,
                 length=found.length,

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from nco_guard import Guard, Policy, RegexRule
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.testing import tiny_tokenizer
-from nco_guard.verify import verify
 
 # Characters of words for Unicode only, for both, for neither; and what `(?i)` takes for a k or an s.
 TOUCHING = ["", "é", "ж", "\u0663", "_", "a", "7", " ", "-", "\u212a", "ſ", "ß", "\u0301"]
@@ -38,7 +38,9 @@ def test_borders_are_those_of_unicode(regex: str, case: str, scoped: str) -> Non
     for before, word, after in itertools.product(TOUCHING, INSIDE, TOUCHING):
         text = before + word + after
         here = expected.search(text) is not None
-        assert bool(verify(policy, text).findings) == here == bool(guard.verify(text).findings), text
+        assert (
+            bool(verify_by_definition(policy, text).findings) == here == bool(guard.verify(text).findings)
+        ), text
         found += here
         if len(text) < 5:
             assert writable(bound, text) != here, text

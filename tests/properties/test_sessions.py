@@ -21,10 +21,10 @@ from nco_guard.compiler import compile_policy
 from nco_guard.guard import Guard
 from nco_guard.masking import ENDED
 from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard, RowTracker, Session
 from nco_guard.testing import Family
 from nco_guard.tokens import Vocabulary
-from nco_guard.verify import verify
 from tests.fuzz import worlds
 from tests.properties import strategies
 from tests.properties.harness import PROPERTIES, limited, prop
@@ -332,7 +332,7 @@ def test_the_verifier_finds_the_leftmost_longest_matches(policy: Policy, prompt:
             for rule in policy.rules
             for start, end in Reference(rule).findings(text, prompt)
         )
-    report = verify(policy, text, context=prompt)
+    report = verify_by_definition(policy, text, context=prompt)
     assert [(found.start, found.end, found.rule_id) for found in report.findings] == expected
     hard = {rule.id for rule in policy.rules if rule.mode == "hard"}
     assert report.ok == (not hard.intersection(rule_id for *_, rule_id in expected))

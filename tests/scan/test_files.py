@@ -16,11 +16,11 @@ from nco_guard.cli.app import app
 from nco_guard.errors import InputError, RedactionError
 from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.scan import Verifier
-from nco_guard.scan.files import Task, verify_file
-from nco_guard.scan.jobs import verify_files
-from nco_guard.scan.records import Fields, leaves, parse, replaced, shown_path
-from nco_guard.scan.sources import Source, find_sources, texts_of
-from nco_guard.verify import verify
+from nco_guard.scan.definition import verify_by_definition
+from nco_guard.scan.files.jobs import verify_files
+from nco_guard.scan.files.records import Fields, leaves, parse, replaced, shown_path
+from nco_guard.scan.files.sources import Source, find_sources, texts_of
+from nco_guard.scan.files.task import Task, verify_file
 
 CANARY = "204-18-8732"
 FILLER = "Lorem ipsum dolor sit amet, consectetur adipiscing elit.\n"
@@ -68,14 +68,14 @@ def random_file(rng: random.Random, size: int) -> str:
 def test_a_large_file_is_read_in_pieces_and_placed_by_line_and_column(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nco_guard.scan.sources._CHUNK", 301)
+    monkeypatch.setattr("nco_guard.scan.files.sources._CHUNK", 301)
     text = random_file(random.Random(seed), 400)
     path = tmp_path / "a.txt"
     path.write_bytes(text.encode())
     verifier = Verifier(POLICY)
     monkeypatch.setattr(verifier, "stream", lambda: Verifier.stream(verifier, piece=200))
     result = verify_file(verifier, Task(Source(str(path), "text", "a.txt"), show=True))
-    expected = verify(POLICY, text)
+    expected = verify_by_definition(POLICY, text)
     assert [(p.rule_id, p.start, p.end, p.mode) for p in result.findings] == [
         (f.rule_id, f.start, f.end, f.mode) for f in expected.findings
     ]
@@ -101,7 +101,7 @@ def test_pieces_of_bytes_are_joined_where_characters_are_cut(
             place = rng.randint(0, len(data))
             data = data[:place] + rng.choice([b"\xff", b"\xc3", b"\xf0\x9f"]) + data[place:]
         path.write_bytes(data)
-        monkeypatch.setattr("nco_guard.scan.sources._CHUNK", rng.randint(1, 9))
+        monkeypatch.setattr("nco_guard.scan.files.sources._CHUNK", rng.randint(1, 9))
         read = list(texts_of(Source(str(path), "text", "a.txt")))
         assert sum(count for _, count, _ in read) == len(data)
         lines = {error.line for _, _, errors in read for error in errors}

@@ -15,8 +15,8 @@ from nco_guard.compiler import compile_policy
 from nco_guard.policy import Policy, RegexRule, presets
 from nco_guard.scan import Verifier
 from nco_guard.scan import rules as scan_rules
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.filter import MARGIN
-from nco_guard.verify import verify
 from tests.scan.test_verifier import streamed
 
 OPEN = [
@@ -46,7 +46,7 @@ def compiled(regex: str, **settings: object) -> Verifier:
 )
 def test_open_classes_at_the_front_are_searched(regex: str, text: str) -> None:
     verifier = compiled(regex)
-    assert verifier.verify(text) == verify(verifier.compiled, text)
+    assert verifier.verify(text) == verify_by_definition(verifier.compiled, text)
     assert [(f.start, f.end) for f in verifier.verify(text).findings] == [
         m.span() for m in re.finditer(regex, text)
     ]
@@ -88,12 +88,14 @@ def test_random_open_patterns(seed: int, dense: int, monkeypatch: pytest.MonkeyP
         texts = ["".join(rng.choices(ALPHABET, k=length)) for length in lengths]
         reports = verifier.verify_many(texts)
         for text, report in zip(texts, reports, strict=True):
-            assert report == verifier.verify(text) == verify(policy, text), (regexes, text)
+            assert report == verifier.verify(text) == verify_by_definition(policy, text), (regexes, text)
             assert streamed(verifier, text, rng, 1) == report.findings, (regexes, text)
             for i, regex in enumerate(regexes):
                 spans = [(f.start, f.end) for f in report.findings if f.rule_id == f"r{i}"]
                 assert spans == [match.span() for match in re.finditer(regex, text)], (regex, text)
             found += len(report.findings)
         context = rng.choice(texts)
-        assert verifier.verify(texts[-1], context=context) == verify(policy, texts[-1], context=context)
+        assert verifier.verify(texts[-1], context=context) == verify_by_definition(
+            policy, texts[-1], context=context
+        )
     assert found > 100

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nco_guard.scan.sources import Source, find_sources, lines_of, texts_of
+from nco_guard.scan.files.sources import Source, find_sources, lines_of, texts_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX files")
 

@@ -1,4 +1,4 @@
-"""The fast verifier against the definition, `nco_guard.verify.verify`, rule by rule and finding by finding."""
+"""The fast verifier against the definition, `verify_by_definition`, rule by rule and finding by finding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.inputs.regex_sets import regexpspace_shaped
 from nco_guard import Guard
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
-from nco_guard.scan import Verifier
+from nco_guard.scan import Finding, Verifier
 from nco_guard.scan import rules as scan_rules
 from nco_guard.scan import verifier as scan_verifier
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.values import Cleaner
-from nco_guard.verify import Finding, verify
 from tests.automata import patterns
 from tests.test_cases import CASES
 
@@ -137,7 +137,7 @@ def test_random_policies_find_in_random_texts_what_the_definition_finds(seed: in
         compiled = random_policy(rng)
         verifier = Verifier(compiled)
         texts = [random_text(rng) for _ in range(6)]
-        expected = [verify(compiled, text) for text in texts]
+        expected = [verify_by_definition(compiled, text) for text in texts]
         assert verifier.verify_many(texts) == expected, compiled.policy.to_json()
         found += sum(len(report.findings) for report in expected)
         for text, report in zip(texts, expected, strict=True):
@@ -148,7 +148,9 @@ def test_random_policies_find_in_random_texts_what_the_definition_finds(seed: in
                 )
         context = random_text(rng)
         for text in texts[:2]:
-            assert verifier.verify(text, context=context) == verify(compiled, text, context=context), (
+            assert verifier.verify(text, context=context) == verify_by_definition(
+                compiled, text, context=context
+            ), (
                 compiled.policy.to_json(),
                 context,
                 text,
@@ -184,12 +186,12 @@ def test_a_crowd_of_rules_finds_what_its_members_find(
     assert [len(crowd.lane.scanners) for crowd in verifier._crowds] == [36]
     texts = ["".join(rng.choices("wxyz aqu\n", k=rng.randint(0, 30))) for _ in range(60)]
     texts += ["", "no such letters", "ABC", "w"]
-    expected = [verify(compiled, text) for text in texts]
+    expected = [verify_by_definition(compiled, text) for text in texts]
     assert verifier.verify_many(texts) == expected
     assert 4 < sum(report.findings == () for report in expected) < 60
     for text, report in zip(texts[:20], expected, strict=False):
         assert streamed(verifier, text, rng, 7) == report.findings
-        assert verifier.verify(text, context="wxx") == verify(compiled, text, context="wxx")
+        assert verifier.verify(text, context="wxx") == verify_by_definition(compiled, text, context="wxx")
 
 
 @pytest.mark.usefixtures("_way")
@@ -200,7 +202,7 @@ def test_the_corpus_of_cases_is_found_alike_and_at_any_cut() -> None:
         verifier = Verifier(compiled)
         texts = [*case.match, *case.no_match, *(text for text, _ in case.spans)]
         texts += [FILLER + text + FILLER for text in texts]
-        expected = [verify(compiled, text) for text in texts]
+        expected = [verify_by_definition(compiled, text) for text in texts]
         assert verifier.verify_many(texts) == expected, case.id
         for text, report in zip(texts, expected, strict=True):
             assert streamed(verifier, text, rng, 3) == report.findings, (case.id, text)
@@ -215,7 +217,7 @@ def test_the_examples_of_presets_are_found_alike(name: str) -> None:
     rng = random.Random(2)
     texts.append("".join(text + rng.choice([" ", "\n", FILLER]) for text in texts))
     reports = verifier.verify_many(texts)
-    assert reports == [verify(compiled, text) for text in texts]
+    assert reports == [verify_by_definition(compiled, text) for text in texts]
     assert streamed(verifier, texts[-1], rng, 20) == reports[-1].findings
     assert len(reports[-1].findings) > 5
 
@@ -230,7 +232,7 @@ def test_ldnoobw_finds_alike_as_words_and_as_substrings() -> None:
         for case in ("exact", "fold"):
             rule = base.model_copy(update={"whole_word": whole, "case": case})
             compiled = compile_policy(Policy(name="p", rules=(rule,)))
-            assert Verifier(compiled).verify(text) == verify(compiled, text)
+            assert Verifier(compiled).verify(text) == verify_by_definition(compiled, text)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +274,7 @@ def test_a_verifier_is_shared_by_threads() -> None:
     compiled = compile_policy(Policy.from_presets("pii"))
     verifier = Verifier(compiled)
     texts = [FILLER * i + "mail me at jane.doe@example.com, 10.20.30.40" for i in range(40)]
-    expected = [verify(compiled, text) for text in texts]
+    expected = [verify_by_definition(compiled, text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(verifier.verify, texts)) == expected
 
@@ -306,7 +308,7 @@ def test_parts_of_matches_are_waited_for_at_every_cut(
     compiled = compile_policy(Policy(name="p", rules=(RegexRule(id="r", regex=pattern),)))
     verifier = Verifier(compiled)
     text = f"{FILLER}to {match} {FILLER}"
-    expected = verify(compiled, text).findings
+    expected = verify_by_definition(compiled, text).findings
     assert len(expected) == 1
     for cut in range(len(text) + 1):
         stream = verifier.stream(piece=1)

@@ -13,10 +13,10 @@ from tokenizers import AddedToken
 
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
+from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import Family, tiny_tokenizer
 from nco_guard.tokens import read_vocabulary
-from nco_guard.verify import verify
 
 FAMILIES: list[Family] = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 STRINGS = StringRule(id="strings", strings=("fuck", "b<s>"))
@@ -156,7 +156,7 @@ def test_random_texts_keep_the_policy_and_are_what_decode_returns(family: Family
             if session.ended:
                 break
             if session.may_end:
-                assert verify(compiled, session.text).ok
+                assert verify_by_definition(compiled, session.text).ok
                 assert session.text == tokenizer.decode(list(session.token_ids), skip_special_tokens=True)
                 ended += 1
     assert ended > 50

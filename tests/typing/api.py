@@ -52,7 +52,7 @@ from nco_guard.engines.hf import (
 )
 from nco_guard.engines.hf.continuous import ContinuousBatch, RequestResult, generate_batch
 from nco_guard.policy import Rule
-from nco_guard.redaction import Redaction, StreamVerifier
+from nco_guard.scan import Redaction, StreamVerifier
 from nco_guard.values import Cleaner, ReplyReader, Role, ValueStream, register
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from nco_guard.errors import ViolationError
 from nco_guard.policy import Policy, StringRule
-from nco_guard.redaction import REDACTED
+from nco_guard.scan import REDACTED
 from nco_guard.values import Cleaner
 from nco_guard.values.faults import clean_error, texts_of_error
 from nco_guard.values.finding import Finder

@@ -13,7 +13,7 @@ from langgraph.types import Command, Interrupt, Send
 
 from nco_guard import Guard, OnMatch
 from nco_guard.audit import RunRecorder
-from nco_guard.redaction import Replacement
+from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner as ValueCleaner
 from nco_guard.values import Role, register
 from nco_guard.values.shapes import copied

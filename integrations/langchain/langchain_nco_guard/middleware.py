@@ -21,7 +21,7 @@ from langchain_nco_guard._models import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatModel
 from nco_guard import Guard, OnMatch, arguments
-from nco_guard.redaction import Replacement
+from nco_guard.scan import Replacement
 
 __all__ = ["NCOGuardMiddleware"]
 

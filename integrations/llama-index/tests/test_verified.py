@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
-from nco_guard.redaction import redact
+from nco_guard.scan import redact
 
 pytestmark = pytest.mark.anyio
 Keeps = Any

@@ -44,8 +44,8 @@ from nco_guard.engines.hf.parameters import BatchOptions, Chat
 from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
 from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
+from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
-from nco_guard.verify import Report
 
 __all__ = ["ContinuousBatch", "RequestOptions", "RequestResult", "generate_batch"]
 

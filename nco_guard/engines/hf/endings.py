@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
 from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
-from nco_guard.verify import Report
 
 __all__ = ["CUT", "Outcome", "Verifies", "refuse_broken", "settle", "verified"]
 

@@ -28,8 +28,8 @@ from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, com
 from nco_guard.engines.hf.recording import Recording, Recordings
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer, in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
+from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
-from nco_guard.verify import Report
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "guards_for", "stream"]
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from nco_guard.audit import RunRecorder
 from nco_guard.engines.hf.processor import StepReport
-from nco_guard.verify import Report
+from nco_guard.scan.findings import Report
 
 __all__ = ["Recording", "Recordings"]
 

@@ -12,7 +12,7 @@ from llama_index.llms.nco_guard.unobserved import Unobserved
 from nco_guard import Guard, OnMatch
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import GenerationError, UnsupportedError
-from nco_guard.redaction import Replacement
+from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner, Role
 
 __all__ = ["ChatFilter", "CompletionFilter", "ResponseCleaner"]

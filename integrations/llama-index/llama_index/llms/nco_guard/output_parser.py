@@ -10,7 +10,7 @@ from llama_index.core.types import BaseOutputParser
 from llama_index.llms.nco_guard.models import compiled_policy
 
 from nco_guard import Guard, OnMatch, Policy, arguments
-from nco_guard.redaction import Replacement
+from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardOutputParser"]

@@ -16,8 +16,7 @@ from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.redaction import Replacement
-from nco_guard.scan import Verifier
+from nco_guard.scan import Replacement, Verifier
 from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardPostprocessor"]

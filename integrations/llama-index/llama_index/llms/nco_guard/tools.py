@@ -18,7 +18,7 @@ from llama_index.llms.nco_guard.models import guard_of
 
 from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.audit import Sink
-from nco_guard.redaction import Replacement
+from nco_guard.scan import Replacement
 from nco_guard.values import Role
 
 __all__ = ["verified_tool"]

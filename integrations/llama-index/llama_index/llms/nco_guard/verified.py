@@ -30,7 +30,7 @@ from llama_index.llms.nco_guard.models import Guards, guard_of
 from nco_guard import Guard, OnMatch, Policy, arguments
 from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError
-from nco_guard.redaction import Replacement
+from nco_guard.scan import Replacement
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool

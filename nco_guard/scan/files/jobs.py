@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nco_guard.errors import InputError
 from nco_guard.policy import Policy
-from nco_guard.scan.files import FileResult, Task, verify_file
+from nco_guard.scan.files.task import FileResult, Task, verify_file
 from nco_guard.scan.verifier import Verifier
 
 __all__ = ["verify_files"]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import InputError
-from nco_guard.scan.files import FileResult, Place
+from nco_guard.scan.files.task import FileResult, Place
 
 __all__ = ["sarif_log"]
 

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.errors import InputError, RedactionError
-from nco_guard.redaction import Replacer
-from nco_guard.scan.records import Fields, Leaf, leaves, parse, replaced, shown_path
-from nco_guard.scan.sources import STDIN, Source, lines_of, texts_of
+from nco_guard.scan.files.records import Fields, Leaf, leaves, parse, replaced, shown_path
+from nco_guard.scan.files.sources import STDIN, Source, lines_of, texts_of
+from nco_guard.scan.findings import Finding
+from nco_guard.scan.replacing import Replacer
 from nco_guard.scan.verifier import Verifier
-from nco_guard.verify import Finding
 
 __all__ = ["FileResult", "Place", "Task", "verify_file"]
 

@@ -1,0 +1,1 @@
+"""Files, folders and streams of records, in several processes; what was found there, as SARIF too."""

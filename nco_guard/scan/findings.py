@@ -1,0 +1,49 @@
+"""What a search of a text finds, without the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Exposure", "Finding", "Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One match: `text[start:end]`, offsets in code points. `mode` is the rule's."""
+
+    rule_id: str
+    start: int
+    end: int
+    mode: Literal["hard", "soft", "monitor"] = "hard"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a policy has to say about a text. Holds offsets, never the text.
+
+    `findings` are in order of their start. `ok`: no hard rule has a match; soft and monitor rules may.
+    """
+
+    policy_digest: str
+    length: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no hard rule has a match."""
+        return all(finding.mode != "hard" for finding in self.findings)
+
+    @property
+    def violations(self) -> tuple[Finding, ...]:
+        """The findings of hard rules."""
+        return tuple(finding for finding in self.findings if finding.mode == "hard")
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """`text[start:end]` could be the beginning of a match of the rule, or is one; none in the text is longer."""
+
+    rule_id: str
+    start: int
+    end: int
