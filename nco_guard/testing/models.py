@@ -1,140 +1,18 @@
-"""What users' own tests need: toy vocabularies, tiny tokenizers of every family, tiny models that want
-forbidden text.
-
-Nothing is downloaded; everything is made on the spot and is the same for the same arguments. torch,
-transformers and tokenizers are imported when a function that needs them is called.
-"""
+"""Tiny real models: random ones, and some that long for forbidden text."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from nco_guard.arguments import whole
 from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.errors import MissingExtraError
 from nco_guard.tokens import Vocabulary, read_vocabulary
 
-__all__ = ["Family", "biased_model", "random_model", "tiny_tokenizer", "toy_vocabulary"]
-
-Family = Literal["byte-level", "byte-fallback", "unigram", "wordpiece"]
-"""Kinds of tokenizer, by how a token becomes text."""
-
-_TEXTS = (
-    "The quick brown fox jumps over the lazy dog. A class of passengers, an analysis, a document.",
-    "Write to john@enron.com or call 555-123-4567; the code is 078-05-1120.\n\tÜber, café, 日本, 😀!",
-    "what the fuck is this, you ass? Nothing, he said, and went away to the assembly of Scunthorpe.",
-)
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
-)
-
-
-def toy_vocabulary(
-    merges: Iterable[str | bytes] = (),
-    *,
-    special_tokens: int = 1,
-    strips_first_space: bool = False,
-    padding: int = 0,
-) -> Vocabulary:
-    """All 256 single bytes (id = byte), then `merges`, then `special_tokens` skipped ones, then one
-    end-of-sequence.
-
-    `padding` adds that many unusable columns. Needs no other package.
-    """
-    special_tokens = whole("special_tokens", special_tokens, "give how many there are", least=0)
-    padding = whole("padding", padding, "give how many columns there are", least=0)
-    tokens = [bytes([byte]) for byte in range(256)]
-    tokens += [merge.encode() if isinstance(merge, str) else merge for merge in merges]
-    first_special = len(tokens)
-    eos = first_special + special_tokens
-    tokens += [b""] * (special_tokens + 1 + padding)
-    return Vocabulary.build(
-        tokens,
-        eos_ids=[eos],
-        special_ids=range(first_special, eos + 1),
-        unusable_ids=range(eos + 1, len(tokens)),
-        strips_first_space=strips_first_space,
-        family="toy",
-    )
-
-
-def tiny_tokenizer(
-    family: Family = "byte-level",
-    texts: Sequence[str] = _TEXTS,
-    vocab_size: int = 400,
-    special_tokens: Sequence[str] = ("<s>",),
-) -> Any:
-    """A small `transformers.PreTrainedTokenizerFast`, trained on `texts`; pads on the left and has a chat
-    template.
-
-    Its end of sequence is `</s>`, its pad `<pad>`, both special, beside `<unk>` and `special_tokens`.
-    "byte-level" and "byte-fallback" can write every byte.
-    `vocab_size` is an upper bound of what is learnt; byte-fallback has 256 byte tokens on top of it. Raises
-    `MissingExtraError` without the extra `hf`.
-    """
-    try:
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-        from transformers import PreTrainedTokenizerFast
-    except ImportError as error:
-        raise MissingExtraError("nco_guard.testing.tiny_tokenizer", "hf") from error
-
-    specials = [*dict.fromkeys(["<unk>", *special_tokens, "</s>", "<pad>"])]
-    common: dict[str, Any] = {
-        "vocab_size": vocab_size,
-        "special_tokens": specials,
-        "show_progress": False,
-    }
-    if family == "byte-level":
-        raw = Tokenizer(models.BPE())
-        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        raw.decoder = decoders.ByteLevel()
-        raw.train_from_iterator(
-            texts,
-            trainers.BpeTrainer(initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), **common),
-        )
-    elif family == "byte-fallback":
-        raw = Tokenizer(models.BPE(unk_token="<unk>"))
-        raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-        raw.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
-        raw.train_from_iterator(texts, trainers.BpeTrainer(limit_alphabet=60, **common))
-        state = json.loads(raw.to_str())
-        vocab: dict[str, int] = state["model"]["vocab"]
-        for byte in range(256):
-            vocab.setdefault(f"<0x{byte:02X}>", len(vocab))
-        state["model"]["byte_fallback"] = True
-        raw = Tokenizer.from_str(json.dumps(state))
-        raw.pre_tokenizer = None
-        raw.decoder = decoders.Sequence(
-            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        )
-    elif family == "unigram":
-        raw = Tokenizer(models.Unigram())
-        raw.pre_tokenizer = pre_tokenizers.Metaspace()
-        raw.decoder = decoders.Metaspace()
-        raw.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **common))
-    elif family == "wordpiece":
-        raw = Tokenizer(models.WordPiece(unk_token="<unk>"))
-        raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        raw.decoder = decoders.WordPiece()
-        raw.train_from_iterator(texts, trainers.WordPieceTrainer(**common))
-    else:
-        raise ValueError(f"family {family!r}: one of 'byte-level', 'byte-fallback', 'unigram', 'wordpiece'")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        unk_token="<unk>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = _CHAT_TEMPLATE
-    return tokenizer
+__all__ = ["biased_model", "random_model"]
 
 
 def random_model(
