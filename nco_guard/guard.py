@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from nco_guard.arguments import OnMatch, token_ids, truth, whole
-from nco_guard.audit import (
-    DecodeView,
-    History,
-    PolicyLog,
-    RunRecorder,
-    Sink,
-    keyed_digests,
-    policy_hmac,
-)
+from nco_guard.audit import History, PolicyLog, Sink
 from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
@@ -36,7 +28,6 @@ if TYPE_CHECKING:
     import torch
 
     from nco_guard.engines import hf
-    from nco_guard.engines.hf.continuous import ContinuousBatch
     from nco_guard.engines.hf.parameters import (
         Chat,
         GenerationOptions,
@@ -63,6 +54,14 @@ Cache = bool | str | os.PathLike[str] | None
 
 class Guard(Shared):
     """A policy that can be enforced.
+
+    | what you have | what to call |
+    |---|---|
+    | a policy | `Guard(policy)`, `from_file`, `from_presets`; then `with_policy`, `with_rules`, `without` |
+    | text in hand | `verify`, `redact`; `stream_verifier` for text that comes in pieces; `verifier` for many texts |
+    | a model | `generate`, `stream`; `wrap` for a pipeline |
+    | a tokenizer | `bind` for sessions and engines of your own, `logits_processor` for `model.generate` |
+    | a guard | `policy`, `log` |
 
     Building one compiles and checks every rule; a policy that cannot be enforced exactly is refused here, before any
     model runs. A guard is immutable and may be shared between threads and models.
@@ -167,7 +166,7 @@ class Guard(Shared):
         guard = Guard.__new__(type(self))
         guard.__dict__.update(self.__dict__)
         guard._compiled = self._compiled.revised(policy)
-        guard._log = self._logged(policy, self.history)
+        guard._log = self._logged(policy, self._log.history)
         guard._bound, guard._lock = {}, threading.Lock()
         with self._lock:
             guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
@@ -182,33 +181,9 @@ class Guard(Shared):
         return self.with_policy(self.policy.without(*rule_ids))
 
     @property
-    def digest(self) -> str:
-        """The policy's digest as this guard shows it to others, in logs and in what integrations hand to tracers.
-
-        Keyed where the guard has a key (`nco_guard.audit.policy_hmac`), else `policy.digest`.
-        """
-        key = self._digest_key or self._correlation_key
-        return self.policy.digest if key is None else policy_hmac(key, self.policy.digest)
-
-    def keyed(self, sink: Sink) -> Sink:
-        """A sink in which digests of policies are what they are in this guard's own: for handlers that have another."""
-        key = self._digest_key or self._correlation_key
-        return sink if key is None else keyed_digests(sink, key)
-
-    @property
-    def audit(self) -> Sink | None:
-        """Where events go, as the policy's `on_audit_failure` has it; None if they are not kept."""
-        return self._log.sink
-
-    @property
-    def history(self) -> History:
-        """The last runs of this guard, and counts per rule; kept in memory, without any text."""
-        return self._log.history
-
-    @property
-    def compiled(self) -> CompiledPolicy:
-        """The compiled policy, as `verify` and `redaction` take it."""
-        return self._compiled
+    def log(self) -> PolicyLog:
+        """What is recorded: `log.history`, the last runs; `log.sink`, for events; `log.digest`, the policy's in it."""
+        return self._log
 
     def __repr__(self) -> str:
         # No digest: a few digits of one are enough to try policies by.
@@ -260,7 +235,7 @@ class Guard(Shared):
 
     @property
     def verifier(self) -> Verifier:
-        """What `verify` searches with: kept, for many and long texts. See `nco_guard.Verifier`."""
+        """What `verify` searches with, kept: for many texts, long ones, files. See `nco_guard.Verifier`."""
         return Verifier.of(self._compiled)
 
     def verify(self, text: str, *, context: str = "") -> Report:
@@ -270,10 +245,6 @@ class Guard(Shared):
         model writes in one go.
         """
         return self.verifier.verify(text, context=context)
-
-    def verify_many(self, texts: Sequence[str]) -> list[Report]:
-        """`verify` for texts that continue nothing; many short ones take little more time than one."""
-        return self.verifier.verify_many(texts)
 
     def redact(self, text: str, *, replacement: Replacement = None, context: str = "") -> Redaction:
         """A finished text with every match of a hard rule replaced. See `nco_guard.redact`.
@@ -378,46 +349,10 @@ class Guard(Shared):
         )
         return pieces
 
-    def generate_batch(
-        self, model: Any, tokenizer: Any, prompts: Sequence[Any], **options: Any
-    ) -> hf.GenerationResult:
-        """Many prompts by transformers' continuous batching. See `engines.hf.continuous.generate_batch`."""
-        result: hf.GenerationResult = _continuous().generate_batch(self, model, tokenizer, prompts, **options)
-        return result
-
-    def continuous(self, model: Any, tokenizer: Any, **options: Any) -> ContinuousBatch:
-        """A continuous batch that requests join while others generate. See `engines.hf.continuous.ContinuousBatch`."""
-        batch: ContinuousBatch = _continuous().ContinuousBatch(self, model, tokenizer, **options)
-        return batch
-
     def wrap(self, pipe: Any) -> hf.GuardedPipeline:
         """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`."""
         guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
         return guarded
-
-    def recorder(
-        self,
-        bound: BoundGuard,
-        sequences: int,
-        model_id: str | None = None,
-        *,
-        parent_id: str | None = None,
-    ) -> RunRecorder:
-        """A recorder for one run of an engine, its start recorded.
-
-        `parent_id`: the caller's own id (a trace, a span) that the run belongs to.
-        """
-        return self._log.run(
-            parent_id=parent_id,
-            sequences=sequences,
-            tokenizer_digest=bound.vocabulary.digest,
-            vocabulary_size=bound.vocabulary.width,
-            model_id=model_id,
-            decode_view=DecodeView(
-                skip_special_tokens=bound.vocabulary.skip_special_tokens,
-                covered_ends=("eos", "max_length", "stop_strings", "stopping_criteria"),
-            ),
-        )
 
 
 def _hf() -> Any:
@@ -428,14 +363,3 @@ def _hf() -> Any:
             raise MissingExtraError("generation with transformers", "hf") from error
         raise
     return hf
-
-
-def _continuous() -> Any:
-    _hf()
-    try:
-        from nco_guard.engines.hf import continuous
-    except ImportError as error:
-        raise UnsupportedError(
-            "continuous batching: the installed transformers has it not, or another one than 5.23"
-        ) from error
-    return continuous

@@ -73,7 +73,7 @@ POLICY = Policy(
     ),
 )
 GUARD = Guard(POLICY)
-BOUND = BoundGuard(GUARD.compiled, toy_vocabulary())
+BOUND = BoundGuard(GUARD.verifier.compiled, toy_vocabulary())
 KEY = b"k" * 16
 DIGEST = "0" * 64
 
@@ -94,7 +94,7 @@ def _recorder() -> RunRecorder:
 
 
 def _device_tables(**given: Any) -> None:
-    BoundGuard(Guard(POLICY.without("prompt")).compiled, toy_vocabulary()).device_tables(**given)
+    BoundGuard(Guard(POLICY.without("prompt")).verifier.compiled, toy_vocabulary()).device_tables(**given)
 
 
 class _Kind:
@@ -113,8 +113,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "verify": (verify, {"policy": POLICY, "text": "hi", "context": ""}),
     "exposure": (exposure, {"policy": POLICY, "text": "hi"}),
     "Guard.verify": (GUARD.verify, {"text": "hi", "context": ""}),
-    "Guard.verify_many": (GUARD.verify_many, {"texts": ["hi"]}),
-    "Guard.verify_many, one": (lambda text: GUARD.verify_many(["a", text]), {"text": "hi"}),
+    "Verifier.verify_many": (GUARD.verifier.verify_many, {"texts": ["hi"]}),
+    "Verifier.verify_many, one": (lambda text: GUARD.verifier.verify_many(["a", text]), {"text": "hi"}),
     "Guard.redact": (GUARD.redact, {"text": "hi", "replacement": "-", "context": ""}),
     "redact": (redact, {"policy": POLICY, "text": "hi", "replacement": "-", "context": ""}),
     "require": (require, {"policy": POLICY, "text": "hi", "context": ""}),
@@ -135,10 +135,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "BoundGuard": (
         BoundGuard,
-        {"compiled": GUARD.compiled, "vocabulary": BOUND.vocabulary, "memory_limit": None, "store": None},
+        {
+            "compiled": GUARD.verifier.compiled,
+            "vocabulary": BOUND.vocabulary,
+            "memory_limit": None,
+            "store": None,
+        },
     ),
     "BoundGuard.session": (BOUND.session, {"context": "hi"}),
-    "BoundGuard.revised": (BOUND.revised, {"compiled": GUARD.compiled}),
+    "BoundGuard.revised": (BOUND.revised, {"compiled": GUARD.verifier.compiled}),
     "BoundGuard.device_tables": (
         _device_tables,
         {"device": "cpu", "max_states": 10_000, "max_bytes": 1 << 20},
@@ -275,7 +280,7 @@ def test_what_is_no_text_is_refused_by_its_name(name: str, other: Any) -> None:
 def test_one_text_is_not_taken_for_its_letters() -> None:
     for wrong in ("bad", b"bad", {"bad": 1}, {"bad"}):
         with pytest.raises(ArgumentError, match="a list of texts is needed"):
-            GUARD.verify_many(wrong)  # type: ignore[arg-type]
+            GUARD.verifier.verify_many(wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="list of texts"):
         Cleaner(GUARD).texts("bad")
     with pytest.raises(AuditError, match="rule_ids: a list"):

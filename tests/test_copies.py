@@ -62,7 +62,14 @@ def seen(value: Any) -> Any:
         return value.digest
     if isinstance(value, Guard):
         text = value.redact(TEXT).text
-        return value.policy.digest, value.verify(TEXT), text, value.audit, len(value.history), value._store
+        return (
+            value.policy.digest,
+            value.verify(TEXT),
+            text,
+            value.log.sink,
+            len(value.log.history),
+            value._store,
+        )
     if isinstance(value, BoundGuard):
         return value.policy.digest, value.vocabulary.digest, value._memory_limit, masks(value)
     if isinstance(value, Session):
@@ -85,7 +92,7 @@ def made() -> dict[str, Any]:
         "bound": bound,
         "session": session,
         "verifier": guard.verifier,
-        "compiled": guard.compiled,
+        "compiled": guard.verifier.compiled,
     }
 
 
@@ -102,7 +109,16 @@ def test_copies_within_a_process_are_the_thing_itself() -> None:
     guard = Guard(POLICY, audit=sink, correlation_key=bytes(16))
     bound = guard.bind(tiny_tokenizer("byte-level"))
     signer = HmacSigner(bytes(32))
-    for value in (POLICY, guard, bound, guard.verifier, guard.compiled, sink, signer, RunRecorder(sink)):
+    for value in (
+        POLICY,
+        guard,
+        bound,
+        guard.verifier,
+        guard.verifier.compiled,
+        sink,
+        signer,
+        RunRecorder(sink),
+    ):
         assert copy.copy(value) is value
         assert copy.deepcopy(value) is value
         assert copy.deepcopy({"a": [value]})["a"][0] is value
@@ -171,8 +187,8 @@ def test_a_policy_that_comes_with_every_task_is_compiled_once() -> None:
     data = pickle.dumps(Guard(POLICY))
     one, other = pickle.loads(data), pickle.loads(data)
     assert one is not other
-    assert one.compiled is other.compiled
-    assert one.history is not other.history
+    assert one.verifier.compiled is other.verifier.compiled
+    assert one.log.history is not other.log.history
 
 
 def test_a_subclass_keeps_what_it_added() -> None:

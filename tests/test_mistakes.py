@@ -15,6 +15,7 @@ from transformers import GenerationConfig, pipeline
 import nco_guard
 from nco_guard import Guard, Policy, RegexRule, StringRule, errors, verify
 from nco_guard.demo import load
+from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import (
     ArgumentError,
     NCOGuardError,
@@ -65,13 +66,13 @@ MISTAKES: list[tuple[str, Call, type[NCOGuardError], str]] = [
     ("swapped, stream", lambda w: w.guard.stream(w.tokenizer, w.model, "x"), UnsupportedError, WRONG_ORDER),
     (
         "swapped, batch",
-        lambda w: w.guard.generate_batch(w.tokenizer, w.model, ["x"]),
+        lambda w: generate_batch(w.guard, w.tokenizer, w.model, ["x"]),
         UnsupportedError,
         WRONG_ORDER,
     ),
     (
         "swapped, continuous",
-        lambda w: w.guard.continuous(w.tokenizer, w.model),
+        lambda w: ContinuousBatch(w.guard, w.tokenizer, w.model),
         UnsupportedError,
         WRONG_ORDER,
     ),
@@ -227,7 +228,7 @@ MISTAKES: list[tuple[str, Call, type[NCOGuardError], str]] = [
     ("max_tokens", lambda w: w.generate(max_tokens=3), UnsupportedError, LENGTH),
     (
         "max_tokens, continuous",
-        lambda w: w.guard.continuous(w.model, w.tokenizer, max_tokens=3),
+        lambda w: ContinuousBatch(w.guard, w.model, w.tokenizer, max_tokens=3),
         UnsupportedError,
         LENGTH,
     ),
@@ -303,7 +304,7 @@ def test_a_mistake_is_answered_by_what_where_and_how_to_mend_it(
     with pytest.raises(error, match=says) as caught:
         call(World(guard, *loaded))
     assert "codeword" not in str(caught.value)
-    assert not guard.history.runs  # before anything ran
+    assert not guard.log.history.runs  # before anything ran
 
 
 def test_options_that_the_model_takes_are_not_taken_for_slips(loaded: tuple[Any, Any]) -> None:

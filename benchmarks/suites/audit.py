@@ -147,7 +147,7 @@ def compare(
                 processor, waited = (0.0, 0.0) if sink is None else sink.take()
                 if number >= 0:
                     rows[name].append((seconds, inside.seconds, processor, waited / clock))
-        changed = [run.steps_changed for run in guards["memory"].history.runs[-rounds:]]
+        changed = [run.steps_changed for run in guards["memory"].log.history.runs[-rounds:]]
 
     reference = rows["history"]
 

@@ -57,7 +57,7 @@ def methods(guard: Guard) -> dict[str, Callable[[str], object]]:
         "guard.redact": guard.redact,
         "Cleaner.text": cleaner.text,
         "Cleaner.value of a message": lambda text: cleaner.value(message(text)),
-        "redact by verify, the definition": lambda text: redact(guard.compiled, text),
+        "redact by verify, the definition": lambda text: redact(guard.verifier.compiled, text),
         "stream_verifier, pieces of 5": lambda text: streamed(guard, text),
     }
 
@@ -85,7 +85,7 @@ def main() -> None:
     dirty = [text for text in dirty if not guard.verify(text).ok]
     cleaner = Cleaner(guard)
     for text in (*clean, *dirty):
-        expected = redact(guard.compiled, text)
+        expected = redact(guard.verifier.compiled, text)
         same = guard.redact(text) == expected and streamed(guard, text) == expected.text
         if not same or ("\\" not in text and cleaner.text(text) != expected.text):
             sys.exit("what is redacted differs from the definition")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from nco_guard.arguments import function
-from nco_guard.audit.digests import checked_key, keyed_digests
+from nco_guard.audit.digests import checked_key, keyed_digests, policy_hmac
 from nco_guard.audit.events import DecodeView
 from nco_guard.audit.history import History
 from nco_guard.audit.recorder import RunRecorder
@@ -21,9 +21,12 @@ __all__ = ["PolicyLog"]
 
 
 class PolicyLog(Staying):
-    """The record of one guard. Thread-safe.
+    """The record of one guard, `guard.log`. Thread-safe.
 
-    sink: None if only the history is kept; then single steps are not recorded. correlation_key: see
+    `sink`: where events go, as the policy's `on_audit_failure` has it; None if only the history is kept; then single
+    steps are not recorded. `history`: the last runs, and counts per rule, in memory and without any text.
+
+    correlation_key: see
     `nco_guard.audit.value_hmac`. digest_key: see `nco_guard.audit.policy_hmac`; the correlation key by default.
     Creating one records that the policy is loaded; raises `AuditError`.
     """
@@ -41,8 +44,8 @@ class PolicyLog(Staying):
                 "audit", sink, "a function that takes an event, as nco_guard.audit.JsonLinesSink(path) is"
             )
         checked_key("correlation_key", correlation_key)
-        key = checked_key("digest_key", digest_key) or correlation_key
-        sink = keyed_digests(sink, key) if sink is not None and key is not None else sink
+        self._digest_key = checked_key("digest_key", digest_key) or correlation_key
+        sink = None if sink is None else self.keyed(sink)
         self.sink = tolerant(sink) if sink is not None and policy.on_audit_failure == "warn" else sink
         self.history = history
         self._policy = policy
@@ -59,6 +62,19 @@ class PolicyLog(Staying):
                 on_dead_end=policy.on_dead_end,
                 on_audit_failure=policy.on_audit_failure,
             )
+
+    @property
+    def digest(self) -> str:
+        """The policy's digest as it is shown to others, in events and in what integrations hand to tracers.
+
+        Keyed where there is a key (`nco_guard.audit.policy_hmac`), else `policy.digest`.
+        """
+        digest, key = self._policy.digest, self._digest_key
+        return digest if key is None else policy_hmac(key, digest)
+
+    def keyed(self, sink: Sink) -> Sink:
+        """A sink in which digests of policies are what they are here, for handlers that have one of their own."""
+        return sink if self._digest_key is None else keyed_digests(sink, self._digest_key)
 
     def run(
         self,

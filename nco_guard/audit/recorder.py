@@ -52,12 +52,13 @@ def correlated(*, request_id: str | None = None, parent_id: str | None = None) -
     """Runs that begin inside of this block carry these ids of yours: a request's, a conversation's, a trace's.
 
     Example: `with correlated(request_id="r-17"): guard.generate(...)`. Follows threads and tasks as context
-    variables do.
+    variables do. Inside of another such block, the id that is not given is the other's.
     """
     for name, given in (("request_id", request_id), ("parent_id", parent_id)):
         if given is not None:
             checked_text(name, given)
-    token = _ids.set((request_id, parent_id))
+    around = _ids.get()
+    token = _ids.set((request_id or around[0], parent_id or around[1]))
     try:
         yield
     finally:

@@ -65,7 +65,7 @@ def run_check(policy: str, settings: CheckSettings, *, as_json: bool) -> int:
     }
     # Shown on a terminal only.
     with console(stderr=True).status("reading the policy", spinner="line") as status:
-        remarks = list(review(guard.compiled, progress=status.update))
+        remarks = list(review(guard.verifier.compiled, progress=status.update))
     tokens: TokenBlocking | None = None
     if settings.tokenizer is not None:
         bound, encode, seconds = _bind(guard, settings.tokenizer)
@@ -79,7 +79,7 @@ def run_check(policy: str, settings: CheckSettings, *, as_json: bool) -> int:
             "sample_tokens": tokens.tokens,
             **bound.stats,
         }
-    found = overblocking(guard.compiled, texts, examples=settings.show) if texts else None
+    found = overblocking(guard.verifier.compiled, texts, examples=settings.show) if texts else None
     if found is not None:
         document["corpus"] = {**found.to_dict(), "tokens": tokens.to_dict() if tokens is not None else None}
     remarks = [r for r in remarks if settings.verbose or r.code != "not-decided"]

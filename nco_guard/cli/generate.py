@@ -78,7 +78,7 @@ def run_generate(
                 outputs.append({"text": text, "ok": report.ok, "outcome": str(outcome), "tokens": len(ids)})
     ok = all(output["ok"] for output in outputs)
     if as_json:
-        print_json({"ok": ok, "policy_digest": guard.digest, "outputs": outputs})
+        print_json({"ok": ok, "policy_digest": guard.log.digest, "outputs": outputs})
     else:
         _print(outputs)
     if not ok:

@@ -158,7 +158,8 @@ def compiled_of(source: Any) -> CompiledPolicy:
     """A compiled policy: this one, that of a guard, or that of a policy, compiled now. Errors: `ArgumentError`."""
     if isinstance(source, Policy):
         return compile_policy(source)
-    compiled = getattr(source, "compiled", source)
+    verifier = getattr(source, "verifier", source)
+    compiled = getattr(verifier, "compiled", verifier)
     if not isinstance(compiled, CompiledPolicy):
         raise no_policy("policy: a Guard, a Policy or a compiled policy is needed", source)
     return compiled

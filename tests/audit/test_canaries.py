@@ -132,7 +132,7 @@ def test_guarded_runs_over_personal_data_leave_no_canary_anywhere(
             *capfd.readouterr(),
             *map(repr, memory.events),
             *(str(one.message) for one in warned),
-            repr(guard), repr(guard.history), *map(repr, guard.history.runs), repr(lines), repr(rows),
+            repr(guard), repr(guard.log.history), *map(repr, guard.log.history.runs), repr(lines), repr(rows),
         ]
     )  # fmt: skip
     assert_silent(everything, *result.texts, *unguarded.texts, shown)
@@ -203,13 +203,13 @@ def test_the_history_of_a_guard_counts_by_rule_where_steps_are_recorded(model: t
     plain, audited = Guard.from_presets("pii"), Guard.from_presets("pii", audit=MemorySink())
     for guard in (plain, audited):
         guard.generate(*model, prompts(2), max_new_tokens=TOKENS)
-        (run,) = guard.history.runs
+        (run,) = guard.log.history.runs
         assert (run.sequences, len(run.outcomes), run.error) == (2, 2, None)
         assert run.tokens
-    assert plain.history.interventions == {}  # nobody looks at the scores of a guard without a sink
-    assert sum(audited.history.interventions.values()) >= audited.history.runs[0].steps_changed > 0
-    audited.history.reset()
-    assert audited.history.runs == ()
+    assert plain.log.history.interventions == {}  # nobody looks at the scores of a guard without a sink
+    assert sum(audited.log.history.interventions.values()) >= audited.log.history.runs[0].steps_changed > 0
+    audited.log.history.reset()
+    assert audited.log.history.runs == ()
 
 
 class Careless:
@@ -254,5 +254,5 @@ def test_an_agent_that_reads_personal_data_from_its_tools_leaves_no_canary(
     assert {event.parent_id for event in memory.events[2:]} == {"conversation-1"}
     assert any(event.kind == "intervention" for event in memory.events)
     everything = log.read_text() + database.read_bytes().decode("latin-1") + caplog.text
-    assert_silent(everything + "".join(map(repr, (guard.history.runs, *memory.events))), *texts)
+    assert_silent(everything + "".join(map(repr, (guard.log.history.runs, *memory.events))), *texts)
     assert verify_log(log).ok

@@ -58,7 +58,7 @@ def found_by_trial(log: str, hints: tuple[bytes, ...] = ()) -> list[str]:
 
 def recorded(guard: Guard, sink: Any) -> None:
     """What a guard and others that share its log write of a policy."""
-    for recorder in (RunRecorder(guard.audit), RunRecorder(guard.keyed(sink))):  # type: ignore[arg-type]
+    for recorder in (RunRecorder(guard.log.sink), RunRecorder(guard.log.keyed(sink))):  # type: ignore[arg-type]
         recorder.started(
             policy_name="codenames", policy_digest=guard.policy.digest, rule_ids=["codename"], sequences=1
         )
@@ -97,7 +97,7 @@ def test_with_a_key_it_is_not_found_by_any_reader(field: str, signed: str, tmp_p
     assert found_by_trial(path.read_text(), (KEY,)) == ["Project Bluebird"]  # who has the key can compare
     assert verify_log(path).ok
     digests = {event.policy_digest for event in read_events(path).events if hasattr(event, "policy_digest")}
-    assert digests == {policy_hmac(KEY, policy().digest)} == {guard.digest}
+    assert digests == {policy_hmac(KEY, policy().digest)} == {guard.log.digest}
 
 
 def test_a_report_groups_runs_of_a_policy_by_the_keyed_digest(tmp_path: Path) -> None:
@@ -127,16 +127,16 @@ def test_a_sink_of_ones_own_keys_digests_too(tmp_path: Path) -> None:
     assert events[2].policy_digest is None
     # What is keyed already stays: a guard's own key counts.
     guard = Guard(policy(), audit=keyed_digests(memory, KEY), digest_key=bytes(32))
-    assert memory.events[-1].policy_digest == guard.digest  # type: ignore[attr-defined]
+    assert memory.events[-1].policy_digest == guard.log.digest  # type: ignore[attr-defined]
 
 
 def test_guards_for_other_policies_keep_the_key() -> None:
     memory = MemorySink()
     guard = Guard(policy(), audit=memory, digest_key=KEY).with_policy(policy("Project Heron"))
-    assert guard.digest == policy_hmac(KEY, policy("Project Heron").digest)
+    assert guard.log.digest == policy_hmac(KEY, policy("Project Heron").digest)
     assert [event.policy_digest for event in memory.events] == [  # type: ignore[attr-defined]
         policy_hmac(KEY, policy().digest),
-        guard.digest,
+        guard.log.digest,
     ]
 
 

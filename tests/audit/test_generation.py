@@ -105,6 +105,6 @@ def test_a_sink_that_fails_ends_a_generation_unless_the_policy_lets_it_go_on(
     numbers = [event.number for event in kept if event.run_id == kept[-1].run_id]
     lost = caplog.text.count(f"({kind}) of run")
     assert lost > 0
-    assert len(numbers) + lost == guard.history.runs[0].steps_changed + 3
+    assert len(numbers) + lost == guard.log.history.runs[0].steps_changed + 3
     if kind != "run_finished":  # the gap shows
         assert numbers[-1] == len(numbers) + lost - 1

@@ -11,6 +11,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from nco_guard import Guard, Policy
 from nco_guard.automata import automaton
+from nco_guard.engines.hf.continuous import ContinuousBatch
 from nco_guard.errors import StateLimitError
 from nco_guard.masking import bruteforce, ways
 from nco_guard.policy import RegexRule, StringRule
@@ -122,7 +123,7 @@ def wandering(tokenizer: Any, *alphabets: str) -> Any:
 def test_of_requests_too_only_one_ends(byte_level: Any) -> None:
     guard, model = guard_of_growing(), wandering(byte_level, "ac", "xyz")
     options = {"do_sample": True, "max_new_tokens": TOKENS, "continuous_batching_config": small()}
-    with guard.continuous(model, byte_level, **options) as batch:
+    with ContinuousBatch(guard, model, byte_level, **options) as batch:
         order = [batch.submit(prompt) for prompt in "xay"]
         found = {result.request_id: result for result in batch.results()}
         order.append(batch.submit("z"))

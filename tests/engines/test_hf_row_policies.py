@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.demo import load
 from nco_guard.engines.hf import GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import AuditError, DeadEndError, GenerationError, TokenizerError, UnsupportedError
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 
@@ -213,8 +216,10 @@ def test_the_verifier_of_each_text_is_its_own_guard(
     byte_level: Any, model_of: Any, guard_of: Any, four: list[Any]
 ) -> None:
     class Doubting(guard_of):  # type: ignore[misc, valid-type]
-        def verify_many(self, texts: Any) -> Any:
-            return super().verify_many([text + " never" for text in texts])
+        @property
+        def verifier(self) -> Any:
+            many = super().verifier.verify_many
+            return SimpleNamespace(verify_many=lambda texts: many([text + " never" for text in texts]))
 
     doubting = Doubting(StringRule(id="never", strings=("never",)))
     model, prompts = model_of(byte_level), same_prompts(byte_level, 2)
@@ -324,7 +329,7 @@ def test_wrong_guards_are_refused_before_anything_runs(
         ([*four[:2], four[0].policy], r"guards\[2\]: Policy"),
         ([four[0].bind(byte_level), None, None], r"guards\[0\]: BoundGuard"),
     ):
-        for way in (four[0].generate, four[0].generate_batch):
+        for way in (four[0].generate, partial(generate_batch, four[0])):
             with pytest.raises(UnsupportedError, match=named):
                 way(model, byte_level, ["a", "b", "c"], guards=guards)
     with pytest.raises(UnsupportedError, match="a stream has one prompt"):
@@ -374,7 +379,7 @@ def test_requests_of_a_continuous_batch_have_guards_of_their_own() -> None:
         for guard, prompt in zip(own, prompts, strict=True)
     ]
     before = [len(sink.events) for sink in sinks]
-    result = guards[0].generate_batch(model, tokenizer, prompts, guards=own, max_new_tokens=20)
+    result = generate_batch(guards[0], model, tokenizer, prompts, guards=own, max_new_tokens=20)
     assert result.token_ids == [one.token_ids[0] for one in expected]
     assert result.outcomes == [one.outcomes[0] for one in expected]
     assert [report.policy_digest for report in result.reports] == [
@@ -386,7 +391,7 @@ def test_requests_of_a_continuous_batch_have_guards_of_their_own() -> None:
         assert [event.policy_digest for event in started] == [guard.policy.digest] * 2
 
     cache = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=128)
-    with guards[0].continuous(model, tokenizer, continuous_batching_config=cache) as batch:
+    with ContinuousBatch(guards[0], model, tokenizer, continuous_batching_config=cache) as batch:
         with pytest.raises(UnsupportedError, match="Policy is no guard"):
             batch.submit("Call me at", guard=guards[1].policy)
         first = batch.submit("Call me at", guard=guards[1], max_new_tokens=20)

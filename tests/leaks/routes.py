@@ -93,7 +93,7 @@ def route(
     name: str,
     *,
     carries: Iterable[str],
-    covers: Iterable[str],
+    covers: Iterable[str] = (),
     raises: tuple[type[BaseException], ...] = (),
     silent: bool = False,
     unchanged: bool = False,

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from nco_guard import Guard, Verifier, verify
 from nco_guard.audit import JsonLinesSink, read_events
+from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import ViolationError
 from tests.leaks.local import insisting, knowing_tokenizer, longing, pipe_of, tokenizer
 from tests.leaks.routes import Route, Run, route, routes
@@ -77,7 +78,9 @@ def generate(run: Run, name: str) -> None:
     prompts = [PROMPT, f"hello {PROMPT}"] if name == "greedy" else PROMPT
     settings = {"max_new_tokens": LENGTH, "do_sample": False, **options}
     _shown(run, guard.generate(_model(run), tokenizer(), prompts, **settings))
-    run.places.add("guard", [repr(guard), str(guard), repr(guard.history), *map(repr, guard.history.runs)])
+    run.places.add(
+        "guard", [repr(guard), str(guard), repr(guard.log.history), *map(repr, guard.log.history.runs)]
+    )
 
 
 @route(
@@ -131,15 +134,15 @@ _SMALL = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=
 
 @route(
     ROUTES,
-    "Guard.generate_batch",
+    "generate_batch",
     carries=["written"],
-    covers=["nco_guard.Guard.generate_batch"],
     skips=_UNWRITTEN,
     drawn=True,
 )
 def batch(run: Run) -> None:
     model = longing(run.value())
-    made = run.guard().generate_batch(
+    made = generate_batch(
+        run.guard(),
         model,
         knowing_tokenizer(),
         ["a", "b"],
@@ -152,16 +155,15 @@ def batch(run: Run) -> None:
 
 @route(
     ROUTES,
-    "Guard.continuous",
+    "ContinuousBatch",
     carries=["written"],
-    covers=["nco_guard.Guard.continuous"],
     skips=_UNWRITTEN,
     drawn=True,
 )
 def continuous(run: Run) -> None:
     model, guard = longing(run.value()), run.guard()
-    with guard.continuous(
-        model, knowing_tokenizer(), do_sample=True, continuous_batching_config=_SMALL
+    with ContinuousBatch(
+        guard, model, knowing_tokenizer(), do_sample=True, continuous_batching_config=_SMALL
     ) as requests:
         requests.submit("a", max_new_tokens=40)
         texts = [run.places.add("request", result).text for result in requests.results()]
@@ -307,9 +309,9 @@ def verified(run: Run) -> None:
     _reported(run, run.guard().verify(run.value()))
 
 
-@_report("Guard.verify_many", covers=["nco_guard.Guard.verify_many"])
+@_report("Verifier.verify_many")
 def verified_many(run: Run) -> None:
-    _reported(run, run.guard().verify_many([run.value(), "b"]))
+    _reported(run, run.guard().verifier.verify_many([run.value(), "b"]))
 
 
 @_report("Verifier", covers=["nco_guard.Verifier", "nco_guard.Guard.verifier"])

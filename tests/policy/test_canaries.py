@@ -283,11 +283,15 @@ def test_no_repr_shows_it(caplog: pytest.LogCaptureFixture) -> None:
         rules,
         {"policy": policy},
         guard,
-        guard.compiled,
+        guard.verifier.compiled,
         guard.verifier,
-        *guard.compiled.rules,
+        *guard.verifier.compiled.rules,
     ]
-    values += [guard.bind(tiny_tokenizer("byte-level")), guard.compiled.groups, guard.compiled.constraints()]
+    values += [
+        guard.bind(tiny_tokenizer("byte-level")),
+        guard.verifier.compiled.groups,
+        guard.verifier.compiled.constraints(),
+    ]
     console = Console(width=300)
     texts = []
     with caplog.at_level(logging.DEBUG):

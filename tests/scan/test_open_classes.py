@@ -56,7 +56,7 @@ def test_redacting_and_streaming_search_too() -> None:
     guard = Guard(Policy(name="p", rules=(RegexRule(id="r", regex=r"\D{5}\d{3}"),)))
     assert guard.redact("").text == ""
     assert guard.redact("abcde123").text == "[redacted]"
-    assert guard.verify_many(["", "a", "abcde123"])[2].findings != ()
+    assert guard.verifier.verify_many(["", "a", "abcde123"])[2].findings != ()
 
 
 def open_pattern(rng: random.Random) -> str:

@@ -281,7 +281,7 @@ def test_a_verifier_is_shared_by_threads() -> None:
 
 def test_a_compiled_policy_has_one_verifier_which_is_forgotten_with_it() -> None:
     guard = Guard.from_presets("pii")
-    compiled = guard.compiled
+    compiled = guard.verifier.compiled
     verifier = Verifier.of(compiled)
     assert Verifier.of(guard) is guard.verifier is verifier
     assert Cleaner(guard).finder.verifier is Cleaner(compiled).finder.verifier is verifier

@@ -70,7 +70,7 @@ class Cleaner(ValueCleaner):
         parsed: bool = False,
     ) -> None:
         self.guard = guard
-        self.recorder = RunRecorder(guard.audit) if record and guard.audit is not None else None
+        self.recorder = RunRecorder(guard.log.sink) if record and guard.log.sink is not None else None
         self._parsed = parsed
         super().__init__(guard, action, replacement=replacement, where=where, record=self.recorder)
 

@@ -47,7 +47,7 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
 
     def __init__(self, guard: GuardSource, sink: Sink | None = None) -> None:
         self.guard = as_guard(guard)
-        chosen = self.guard.keyed(sink) if sink is not None else self.guard.audit
+        chosen = self.guard.log.keyed(sink) if sink is not None else self.guard.log.sink
         if chosen is None:
             raise ValueError("sink: pass one, or a guard that has an audit sink")
         self._sink = chosen

@@ -228,7 +228,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         """What tells answers apart, the policy among it: caches are keyed on this."""
         return {
             "model_name": self.model_name,
-            "policy_digest": self._enforced().digest,
+            "policy_digest": self._enforced().log.digest,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -239,7 +239,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         if "policy" in kwargs:
-            kwargs["policy"] = self._enforced(kwargs["policy"]).digest
+            kwargs["policy"] = self._enforced(kwargs["policy"]).log.digest
         return super()._get_invocation_params(stop=stop, **kwargs)
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
@@ -485,7 +485,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             "model_name": self.model_name,
             "model_provider": "nco-guard",
             "finish_reason": finish_reason,
-            "policy_digest": guard.digest,
+            "policy_digest": guard.log.digest,
         }
 
 

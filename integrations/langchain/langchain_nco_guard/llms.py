@@ -159,7 +159,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
         """What tells answers apart, the policy among it: caches are keyed on this."""
-        return {**super()._identifying_params, "policy_digest": self.guard.digest}
+        return {**super()._identifying_params, "policy_digest": self.guard.log.digest}
 
     @property
     def _llm_type(self) -> str:

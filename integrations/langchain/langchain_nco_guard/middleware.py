@@ -108,7 +108,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def name(self) -> str:
         """One for each policy: an agent refuses two of one name."""
         refuse_unguarded_models(self, self.guard)
-        return f"{type(self).__name__}_{self.guard.digest[-8:]}"
+        return f"{type(self).__name__}_{self.guard.log.digest[-8:]}"
 
     # -- the model ---------------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         return {
             "inner": described(self.inner),
             **({"configurable": chosen} if self._configurable else {}),
-            "policy_digest": self.guard.digest,
+            "policy_digest": self.guard.log.digest,
             "action": self.action,
             "replacement": repr(self.replacement),
         }

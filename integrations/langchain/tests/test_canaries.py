@@ -217,7 +217,7 @@ async def test_agents_over_a_local_model(record: Record, pii: Policy, loaded: tu
     shown = await on_every_route(made, {"callbacks": [handler, record.trace]})
     assert any(event.kind == "intervention" for event in record.memory.events)
     assert "[redacted]" in str(shown)  # the tool's result
-    record.of(shown, guard, chat, middleware, handler, guard.history, *guard.history.runs)
+    record.of(shown, guard, chat, middleware, handler, guard.log.history, *guard.log.history.runs)
 
 
 async def test_agents_over_a_hosted_model(record: Record, pii: Policy) -> None:

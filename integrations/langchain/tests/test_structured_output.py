@@ -149,7 +149,7 @@ def test_a_local_model_guards_what_its_json_reads(local: Any, include_raw: bool)
     if include_raw:
         result = structured.invoke("Hello")
         assert set(result) == {"raw", "parsed", "parsing_error"}
-        assert violated_rules(digits.compiled, result["raw"].text) == ()
+        assert violated_rules(digits.verifier.compiled, result["raw"].text) == ()
     else:
         with pytest.raises(Exception, match="json"):  # a support desk's small talk
             structured.invoke("Hello")

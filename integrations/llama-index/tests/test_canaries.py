@@ -161,7 +161,7 @@ async def test_agents_over_a_local_model(
         shown = [event async for event in handler.stream_events() if isinstance(event, AgentStream)]
         record.of(*shown, str(await handler))  # the output itself holds what tools returned
     assert any(event.kind == "intervention" for event in record.memory.events)
-    record.of(llm, llm.to_payload(), llm.to_dict(), guard, guard.history, *guard.history.runs)
+    record.of(llm, llm.to_payload(), llm.to_dict(), guard, guard.log.history, *guard.log.history.runs)
 
 
 async def test_agents_over_a_hosted_llm(record: Record, pii: Policy, lookups: list[FunctionTool]) -> None:
@@ -178,7 +178,7 @@ async def test_agents_over_a_hosted_llm(record: Record, pii: Policy, lookups: li
                 shown = [event async for event in handler.stream_events() if isinstance(event, AgentStream)]
                 record.of(*shown, str(await handler))  # the output itself holds what tools returned
                 assert "[redacted]" in str(shown) or not agent.streaming
-    record.of(llm.to_payload(), llm.guard, llm.guard.history)
+    record.of(llm.to_payload(), llm.guard, llm.guard.log.history)
 
 
 async def test_runs_that_are_blocked(record: Record, pii: Policy, lookups: list[FunctionTool]) -> None:

@@ -18,19 +18,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 import torch
-from transformers import (
-    ContinuousBatchingConfig,
-    GenerationConfig,
-    LogitsProcessorList,
-)
-from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
+from transformers import GenerationConfig, LogitsProcessorList
 from transformers.generation.logits_process import (
     EpsilonLogitsWarper,
     EtaLogitsWarper,
     LogitNormalization,
     MinPLogitsWarper,
     TemperatureLogitsWarper,
-    TopHLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
     TypicalLogitsWarper,
@@ -41,11 +35,22 @@ from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, g
 from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.parameters import BatchOptions, Chat
-from nco_guard.engines.hf.recording import Recording
+from nco_guard.engines.hf.recording import Recording, begun
 from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
 from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
+
+try:
+    from transformers import ContinuousBatchingConfig
+    from transformers.generation.continuous_batching.cb_logits_processors import (
+        ContinuousBatchingLogitsProcessor,
+    )
+    from transformers.generation.logits_process import TopHLogitsWarper
+except ImportError as error:
+    raise UnsupportedError(
+        "continuous batching: the installed transformers has it not, or another one than 5.23"
+    ) from error
 
 __all__ = ["ContinuousBatch", "RequestOptions", "RequestResult", "generate_batch"]
 
@@ -107,7 +112,7 @@ class _Open(NamedTuple):
 class ContinuousBatch:
     """A running continuous batch of one model, every request of which is guarded. A context manager:
 
-        with guard.continuous(model, tokenizer, do_sample=True, temperature=0.8) as batch:
+        with ContinuousBatch(guard, model, tokenizer, do_sample=True, temperature=0.8) as batch:
             batch.submit("Dear Sir,", max_new_tokens=200)
             batch.submit([1, 317, 25], max_new_tokens=20)
             for result in batch.results():
@@ -244,7 +249,7 @@ class ContinuousBatch:
                 f"per_request_processors=True in the continuous batching config and a value for the batch"
             ) from error
         bound = self._bind(own, self._eos if eos_token_id is None else eos_token_id)
-        recording = Recording(own.recorder(bound, 1, model_id(self._model)), None)
+        recording = Recording(begun(own.log, bound, 1, model_id(self._model)), None)
         with self._lock:
             number, self._submitted = self._submitted, self._submitted + 1
             request_id = f"request-{number}"
@@ -317,7 +322,7 @@ class ContinuousBatch:
             if output.error is not None:
                 raise self._failure()
             kept, outcome = settle(bound, request.prompt, output.generated_tokens, None, request.limit)
-            (report,) = verified(guard, bound, [request.prompt], [kept])
+            (report,) = verified(guard.verifier, bound, [request.prompt], [kept])
         except NCOGuardError as error:
             request.recording.failed(error)
             raise

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
 from nco_guard.masking import ENDED, VIOLATED
-from nco_guard.scan.findings import Report
+from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
 
-__all__ = ["CUT", "Outcome", "Verifies", "refuse_broken", "settle", "verified"]
+__all__ = ["CUT", "Outcome", "refuse_broken", "settle", "verified"]
 
 Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end", "violated", "state_limit"]
 #: The outcomes of sequences whose tail was cut back.
 CUT: tuple[Outcome, ...] = ("trimmed", "dead_end", "violated", "state_limit")
-
-
-class Verifies(Protocol):
-    """What is needed of `nco_guard.Guard` here."""
-
-    def verify(self, text: str, *, context: str = "") -> Report:
-        """The independent verifier's report on a finished text."""
-
-    def verify_many(self, texts: Sequence[str]) -> list[Report]:
-        """The same for several texts that continue nothing."""
 
 
 def settle(
@@ -94,15 +84,15 @@ def _settled(
 
 
 def verified(
-    guard: Verifies, bound: BoundGuard, prompts: Sequence[list[int]], kept: Sequence[list[int]]
+    verifier: Verifier, bound: BoundGuard, prompts: Sequence[list[int]], kept: Sequence[list[int]]
 ) -> list[Report]:
     """The verifier's reports on texts; `prompts` are what they continue, where rules look at that."""
     if not bound.needs_context:
-        return guard.verify_many([bound.vocabulary.text_of(ids) for ids in kept])
-    return [_verified_after(guard, bound, *pair) for pair in zip(prompts, kept, strict=True)]
+        return verifier.verify_many([bound.vocabulary.text_of(ids) for ids in kept])
+    return [_verified_after(verifier, bound, *pair) for pair in zip(prompts, kept, strict=True)]
 
 
-def _verified_after(guard: Verifies, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
+def _verified_after(verifier: Verifier, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
     context, text = "", bound.vocabulary.text_of(kept)
     if prompt:
         context, continued = bound.vocabulary.continuation_of(prompt, kept)
@@ -112,7 +102,7 @@ def _verified_after(guard: Verifies, bound: BoundGuard, prompt: list[int], kept:
             context += continued[:between]
         else:
             text = continued
-    return guard.verify(text, context=context)
+    return verifier.verify(text, context=context)
 
 
 def refuse_broken(reports: Sequence[Report]) -> None:

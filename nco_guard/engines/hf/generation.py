@@ -10,7 +10,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteria
 
 from nco_guard.arguments import function
-from nco_guard.audit import RunRecorder
+from nco_guard.audit import PolicyLog
 from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
 from nco_guard.engines.hf.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.inputs import (
@@ -25,10 +25,10 @@ from nco_guard.engines.hf.inputs import (
 from nco_guard.engines.hf.options import Settings, checked_list
 from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, common_vocabulary
-from nco_guard.engines.hf.recording import Recording, Recordings
+from nco_guard.engines.hf.recording import Recording, Recordings, begun
 from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer, in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
-from nco_guard.scan.findings import Report
+from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "guards_for", "stream"]
@@ -48,14 +48,13 @@ class GuardLike(Protocol):
     ) -> BoundGuard:
         """The guard, seen through a tokenizer."""
 
-    def verify(self, text: str, *, context: str = "") -> Report:
-        """The independent verifier's report on a finished text."""
+    @property
+    def verifier(self) -> Verifier:
+        """The independent verifier of finished texts."""
 
-    def verify_many(self, texts: Sequence[str]) -> list[Report]:
-        """The same for several texts that continue nothing."""
-
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
-        """Where one run is recorded; None if it is not."""
+    @property
+    def log(self) -> PolicyLog:
+        """Where runs are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +334,7 @@ def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prom
             f"guards: {len(guards)} guards for {prompts} prompts; give one for each, or None"
         )
     for number, each in enumerate(guards):
-        if each is not None and not all(hasattr(each, name) for name in ("bind", "verify", "recorder")):
+        if each is not None and not all(hasattr(each, name) for name in ("bind", "log")):
             raise UnsupportedError(
                 f"guards[{number}]: {type(each).__name__} is no guard; give Guard(policy), not yet bound"
             )
@@ -357,7 +356,7 @@ def _recordings(
         for key, each in zip(keys, of_prompts, strict=True):
             if key not in runs:
                 own = rows * keys.count(key) // len(keys)
-                runs[key] = Recording(each.recorder(bound_of[key], own, model), None, drafts)
+                runs[key] = Recording(begun(each.log, bound_of[key], own, model), None, drafts)
     except Exception as error:
         for run in runs.values():
             run.failed(error)
@@ -412,7 +411,7 @@ def _settle_all(
     for rows in rows_of.values():
         place = places[rows[0]]
         of_rows = [prompts[i] for i in rows], [token_ids[i] for i in rows]
-        reports.update(zip(rows, verified(guards[place], bounds[place], *of_rows), strict=True))
+        reports.update(zip(rows, verified(guards[place].verifier, bounds[place], *of_rows), strict=True))
     if len(outcomes) == 1 and outcomes[0] in CUT:
         sequences = sequences[:, : prompt_length + len(token_ids[0])]
         if isinstance(output, torch.Tensor):

@@ -229,8 +229,8 @@ class Settings:
             raise UnsupportedError(f"num_beam_groups: {_OTHER_LOOP}; leave it out")
         if self.get("cache_implementation") == "paged":
             raise UnsupportedError(
-                "cache_implementation='paged': continuous batching is another decoding loop; use guard.generate_batch "
-                "or guard.continuous"
+                "cache_implementation='paged': continuous batching is another decoding loop; use generate_batch or "
+                "ContinuousBatch of nco_guard.engines.hf.continuous"
             )
         watermark = self.get("watermarking_config")
         if watermark is not None and type(watermark).__name__ == "SynthIDTextWatermarkingConfig":

@@ -258,7 +258,11 @@ def _described(whole: Any, name: str, allowed: frozenset[str], kind: str) -> Any
         return getattr(whole, name)
     if not hasattr(whole, name):
         raise AttributeError(f"the {kind} has no attribute {name!r}")
-    other = "guard.generate_batch" if "batch" in name else f"the guarded {kind} as a whole"
+    other = (
+        "nco_guard.engines.hf.continuous.generate_batch"
+        if "batch" in name
+        else f"the guarded {kind} as a whole"
+    )
     raise _NotGuarded(
         f"{name}: not guarded, so it cannot be reached through a guarded {kind}; use {other}, or, unguarded, the "
         f"{kind} that was wrapped"

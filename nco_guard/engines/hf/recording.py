@@ -6,11 +6,26 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from nco_guard.audit import RunRecorder
+from nco_guard.audit import DecodeView, PolicyLog, RunRecorder
 from nco_guard.engines.hf.processor import StepReport
 from nco_guard.scan.findings import Report
+from nco_guard.session import BoundGuard
 
-__all__ = ["Recording", "Recordings"]
+__all__ = ["Recording", "Recordings", "begun"]
+
+
+def begun(log: PolicyLog, bound: BoundGuard, sequences: int, model_id: str | None) -> RunRecorder:
+    """A recorder for one run of this engine, its start recorded."""
+    return log.run(
+        sequences=sequences,
+        tokenizer_digest=bound.vocabulary.digest,
+        vocabulary_size=bound.vocabulary.width,
+        model_id=model_id,
+        decode_view=DecodeView(
+            skip_special_tokens=bound.vocabulary.skip_special_tokens,
+            covered_ends=("eos", "max_length", "stop_strings", "stopping_criteria"),
+        ),
+    )
 
 
 class Recording:

@@ -63,7 +63,7 @@ def check_step(input_ids: Any, scores: Any, width: int) -> None:
         # Continuous batching would show the last token of each request, and nothing of which text it continues.
         raise UnsupportedError(
             "logits_processor: this one needs whole sequences, ids [rows, length]; for continuous batching use "
-            "guard.generate_batch or guard.continuous"
+            "generate_batch or ContinuousBatch of nco_guard.engines.hf.continuous"
         )
     if not isinstance(scores, torch.Tensor) or not scores.is_floating_point():
         given = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__

@@ -13,6 +13,7 @@ from transformers import GenerationConfig, pipeline
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.engines.hf import StepReport
+from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.engines.hf.endings import settle
 from nco_guard.engines.hf.recording import Recording
 from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
@@ -33,7 +34,8 @@ def corner(byte_level: Any) -> Callable[..., Any]:
         sink = MemorySink()
         rules = (RegexRule(id="r", regex="Ax", context="prompt"),)
         guard = Guard(Policy(name="corner", rules=rules, **policy), audit=sink)
-        batch = guard.continuous(
+        batch = ContinuousBatch(
+            guard,
             random_model(byte_level, 3),
             byte_level,
             suppress_tokens=suppressed,
@@ -85,7 +87,8 @@ def test_or_write_its_fallback(corner: Any) -> None:
 def test_generate_batch_raises_it(byte_level: Any) -> None:
     guard = Guard(Policy(name="none", rules=(StringRule(id="s", strings=("zq",)),)))
     with pytest.raises(DeadEndError, match="no token is left"):
-        guard.generate_batch(
+        generate_batch(
+            guard,
             random_model(byte_level, 3),
             byte_level,
             ["the", "a"],
@@ -117,14 +120,15 @@ def test_the_audit_log_says_what_that_of_generate_says(demo: Any) -> None:
         for prompt in DEMO_PROMPTS:
             guard.generate(model, tokenizer, prompt, max_new_tokens=30)
 
-    together = runs(lambda guard: guard.generate_batch(model, tokenizer, DEMO_PROMPTS, max_new_tokens=30))
+    together = runs(lambda guard: generate_batch(guard, model, tokenizer, DEMO_PROMPTS, max_new_tokens=30))
     assert together == runs(one_by_one)
     assert sum(dict(event)["kind"] == "intervention" for run in together for event in run) > 5
 
 
 def test_the_sink_counts_requests(byte_level: Any, wanting: Any, guard: Any) -> None:
     reports: list[StepReport] = []
-    result = guard.generate_batch(
+    result = generate_batch(
+        guard,
         wanting(byte_level),
         byte_level,
         PROMPTS,
@@ -145,8 +149,8 @@ def test_a_sink_that_fails_stops_the_batch(byte_level: Any, wanting: Any, guard:
         if report.steps[0] == 2:
             raise RuntimeError("the sink is broken")
 
-    with guard.continuous(
-        wanting(byte_level), byte_level, sink=broken, continuous_batching_config=small()
+    with ContinuousBatch(
+        guard, wanting(byte_level), byte_level, sink=broken, continuous_batching_config=small()
     ) as batch:
         batch.submit("the")
         batch.submit("a")
@@ -190,7 +194,7 @@ def test_what_would_not_hold_is_refused_by_name(
     byte_level: Any, guard: Any, options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=named):
-        guard.generate_batch(random_model(byte_level), byte_level, ["the", "a"], **options)
+        generate_batch(guard, random_model(byte_level), byte_level, ["the", "a"], **options)
 
 
 @pytest.mark.parametrize(
@@ -198,27 +202,27 @@ def test_what_would_not_hold_is_refused_by_name(
 )
 def test_prompts_that_are_none(byte_level: Any, guard: Any, prompts: Any) -> None:
     with pytest.raises(UnsupportedError, match="prompt"):
-        guard.generate_batch(random_model(byte_level), byte_level, prompts)
+        generate_batch(guard, random_model(byte_level), byte_level, prompts)
 
 
 def test_every_form_of_a_prompt(byte_level: Any, wanting: Any, guard: Any) -> None:
     model, chat = wanting(byte_level), [{"role": "user", "content": "f"}]
     ids = byte_level("the").input_ids
-    texts = guard.generate_batch(
-        model, byte_level, ["the", ids, torch.tensor(ids), chat, [7]], max_new_tokens=8
+    texts = generate_batch(
+        guard, model, byte_level, ["the", ids, torch.tensor(ids), chat, [7]], max_new_tokens=8
     ).texts
     assert texts[0] == texts[1] == texts[2]
     assert texts[3:4] == guard.generate(model, byte_level, chat, max_new_tokens=8).texts
-    assert guard.generate_batch(model, byte_level, []).texts == []
+    assert generate_batch(guard, model, byte_level, []).texts == []
     with pytest.raises(UnsupportedError, match="empty prompt"):
-        guard.generate_batch(model, byte_level, [""])
+        generate_batch(guard, model, byte_level, [""])
 
 
 def test_options_of_single_requests(byte_level: Any, wanting: Any, guard: Any) -> None:
     model = wanting(byte_level)
     options = {"do_sample": True, "temperature": 2.0}
-    with guard.continuous(
-        model, byte_level, continuous_batching_config=small(per_request_processors=True), **options
+    with ContinuousBatch(
+        guard, model, byte_level, continuous_batching_config=small(per_request_processors=True), **options
     ) as batch:
         cold = [batch.submit("the", max_new_tokens=12, temperature=1e-4) for _ in range(3)]
         hot = [batch.submit("the", max_new_tokens=12) for _ in range(3)]
@@ -233,21 +237,21 @@ def test_options_of_single_requests(byte_level: Any, wanting: Any, guard: Any) -
 
 def test_models_that_cannot(byte_level: Any, guard: Any) -> None:
     with pytest.raises(UnsupportedError, match="decoder-only"):
-        guard.generate_batch(random_model(byte_level, seq2seq=True), byte_level, ["the"])
+        generate_batch(guard, random_model(byte_level, seq2seq=True), byte_level, ["the"])
     model = random_model(byte_level)
     config = GenerationConfig(max_new_tokens=2, eos_token_id=byte_level.eos_token_id)
     model.generate_batch(
         [[5]], generation_config=config, continuous_batching_config=small(), persistent_manager=True
     )
     with pytest.raises(UnsupportedError, match="destroy_cached_continuous_batching_manager"):
-        guard.generate_batch(model, byte_level, ["the"])
+        generate_batch(guard, model, byte_level, ["the"])
     model.destroy_cached_continuous_batching_manager()
-    assert guard.generate_batch(model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]
+    assert generate_batch(guard, model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]
 
 
 def test_the_plain_processor_refuses_it(byte_level: Any, guard: Any) -> None:
     processor = guard.logits_processor(byte_level)
-    with pytest.raises(UnsupportedError, match=r"guard\.continuous"):
+    with pytest.raises(UnsupportedError, match="ContinuousBatch"):
         processor(torch.tensor([5, 6]), torch.zeros(2, len(byte_level)))
 
 
@@ -257,7 +261,7 @@ def test_a_pipeline_does_too(byte_level: Any, guard: Any) -> None:
 
     class Curious(type(pipe._pipe)):  # type: ignore[misc]
         def __call__(self, *_: Any, **__: Any) -> None:
-            with pytest.raises(UnsupportedError, match=r"guard\.generate_batch"):
+            with pytest.raises(UnsupportedError, match=r"continuous\.generate_batch"):
                 _ = self.model.generate_batch
             asked.append(True)
 
@@ -267,14 +271,15 @@ def test_a_pipeline_does_too(byte_level: Any, guard: Any) -> None:
 
 
 def test_a_batch_must_be_open(byte_level: Any, guard: Any) -> None:
-    batch = guard.continuous(random_model(byte_level), byte_level, continuous_batching_config=small())
+    batch = ContinuousBatch(guard, random_model(byte_level), byte_level, continuous_batching_config=small())
     with pytest.raises(GenerationError, match="not open"):
         batch.submit("the")
 
 
 def test_requests_that_do_not_fit_are_an_error(byte_level: Any, guard: Any) -> None:
     with pytest.raises(GenerationError, match="continuous batching failed"):
-        guard.generate_batch(
+        generate_batch(
+            guard,
             random_model(byte_level),
             byte_level,
             ["the " * 100],

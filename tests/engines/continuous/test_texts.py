@@ -14,6 +14,7 @@ from transformers.generation.continuous_batching.offloading_manager import Offlo
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.engines.hf import StepReport
+from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import GenerationError
 from nco_guard.testing import random_model
 from tests.engines.continuous.batches import BUDGETS, DEMO_PROMPTS, PROMPTS, singles, small
@@ -57,7 +58,8 @@ def preemptions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 )
 def test_no_text_breaks_the_policy(options: dict[str, Any], tokenizer: Any, wanting: Any, guard: Any) -> None:
     torch.manual_seed(0)
-    result = guard.generate_batch(
+    result = generate_batch(
+        guard,
         wanting(tokenizer),
         tokenizer,
         PROMPTS * 2,
@@ -101,7 +103,8 @@ def test_tables_replaced_under_way_change_nothing(
         seen.append(bound.tables)
         seen[-1].full = len(seen) % 5 == 0
 
-    result = own.generate_batch(
+    result = generate_batch(
+        own,
         model,
         byte_level,
         PROMPTS,
@@ -122,7 +125,7 @@ def test_greedy_requests_equal_greedy_singles(demo: Any, pii: Guard, attention: 
     budgets = [5, 30, 17, 48, 24]
     model.set_attn_implementation(attention)
     try:
-        result = guard.generate_batch(model, tokenizer, DEMO_PROMPTS, max_new_tokens=budgets)
+        result = generate_batch(guard, model, tokenizer, DEMO_PROMPTS, max_new_tokens=budgets)
         assert result.token_ids == singles(guard, model, tokenizer, DEMO_PROMPTS, budgets)
         assert model.config._attn_implementation == attention
     finally:
@@ -140,7 +143,8 @@ def test_prompts_that_come_in_pieces(demo: Any, pii: Guard) -> None:
     ]
     assert len(tokenizer(prompts[1]).input_ids) > 24
     prompts, budgets = [*prompts, DEMO_PROMPTS[1]], [20, 20, 20]
-    result = guard.generate_batch(
+    result = generate_batch(
+        guard,
         model,
         tokenizer,
         prompts,
@@ -157,7 +161,8 @@ def test_requests_that_lose_their_cache(demo: Any, pii: Guard, preemptions: list
     rules = (RegexRule(id="hard", regex=r"(?i)(?:phone|at|to).{0,12}?\d\d", context="prompt"),)
     guard = pii if context == "output" else Guard(Policy(name="prompt", rules=rules))
     prompts, budgets = DEMO_PROMPTS[:3], [60, 48, 56]
-    result = guard.generate_batch(
+    result = generate_batch(
+        guard,
         model,
         tokenizer,
         prompts * 3,
@@ -170,8 +175,8 @@ def test_requests_that_lose_their_cache(demo: Any, pii: Guard, preemptions: list
 
 def test_equal_prompts_share_their_cache(demo: Any, pii: Guard) -> None:
     (model, tokenizer), guard = demo, pii
-    result = guard.generate_batch(
-        model, tokenizer, [DEMO_PROMPTS[0] * 4] * 3, max_new_tokens=24, num_return_sequences=2
+    result = generate_batch(
+        guard, model, tokenizer, [DEMO_PROMPTS[0] * 4] * 3, max_new_tokens=24, num_return_sequences=2
     )
     assert len(result.texts) == 6
     assert len(set(result.texts)) == 1
@@ -185,15 +190,19 @@ def test_soft_rules_and_prompts_count_as_in_generate(demo: Any) -> None:
         RegexRule(id="hard", regex=r"(?i)(?:phone|at|to).{0,12}?\d\d", context="prompt"),
     )
     guard = Guard(Policy(name="both", rules=rules))
-    result = guard.generate_batch(model, tokenizer, DEMO_PROMPTS, max_new_tokens=32)
+    result = generate_batch(guard, model, tokenizer, DEMO_PROMPTS, max_new_tokens=32)
     assert result.token_ids == singles(guard, model, tokenizer, DEMO_PROMPTS, [32] * 5)
     for prompt, text in zip(DEMO_PROMPTS, result.texts, strict=True):
         assert re.search(rules[1].regex, prompt + text) is None
-    alone = Guard(Policy(name="one", rules=rules[:1])).generate_batch(
-        model, tokenizer, DEMO_PROMPTS, max_new_tokens=32
+    alone = generate_batch(
+        Guard(Policy(name="one", rules=rules[:1])), model, tokenizer, DEMO_PROMPTS, max_new_tokens=32
     )
-    free = Guard(Policy(name="none", rules=(StringRule(id="s", strings=("zqzq",)),))).generate_batch(
-        model, tokenizer, DEMO_PROMPTS, max_new_tokens=32
+    free = generate_batch(
+        Guard(Policy(name="none", rules=(StringRule(id="s", strings=("zqzq",)),))),
+        model,
+        tokenizer,
+        DEMO_PROMPTS,
+        max_new_tokens=32,
     )
     assert len({tuple(r.texts) for r in (result, alone, free)}) == 3
 
@@ -206,7 +215,8 @@ def test_each_request_ends_well_within_its_own_budget(tokenizer: Any, sampled: b
     """Tokens after which the text could not end in time are masked, by what this very request has left."""
     guard = Guard(Policy(name="end", rules=(OPEN_END, StringRule(id="s", strings=(". ", ".,")))))
     budgets = list(range(1, 13)) * 2
-    result = guard.generate_batch(
+    result = generate_batch(
+        guard,
         random_model(tokenizer, 5),
         tokenizer,
         ["the"] * len(budgets),
@@ -229,7 +239,9 @@ def test_each_request_ends_well_within_its_own_budget(tokenizer: Any, sampled: b
 def test_each_request_has_its_own_ends_of_sequence(demo: Any) -> None:
     model, tokenizer = demo
     guard, prompt = Guard.from_presets("ldnoobw"), tokenizer(DEMO_PROMPTS[1]).input_ids
-    with guard.continuous(model, tokenizer, max_new_tokens=24, continuous_batching_config=small()) as batch:
+    with ContinuousBatch(
+        guard, model, tokenizer, max_new_tokens=24, continuous_batching_config=small()
+    ) as batch:
         free = batch.submit(prompt)
         first = next(iter(batch.results())).token_ids
         stops = [first[3], next(token for token in first[4:] if token not in first[:4])]
@@ -256,7 +268,7 @@ def test_limits_follow_transformers(byte_level: Any) -> None:
         ({"generation_config": GenerationConfig(max_new_tokens=5)}, 5),
         ({"generation_config": GenerationConfig(max_new_tokens=5), "max_new_tokens": 4}, 4),
     ]:
-        (ids,) = guard.generate_batch(model, byte_level, [prompt], **options).token_ids
+        (ids,) = generate_batch(guard, model, byte_level, [prompt], **options).token_ids
         assert len(ids) == limit
 
 
@@ -265,8 +277,8 @@ def test_limits_follow_transformers(byte_level: Any) -> None:
 
 def test_requests_join_while_others_generate(tokenizer: Any, wanting: Any, guard: Any) -> None:
     seen: dict[str, Any] = {}
-    with guard.continuous(
-        wanting(tokenizer), tokenizer, do_sample=True, continuous_batching_config=small(seed=1)
+    with ContinuousBatch(
+        guard, wanting(tokenizer), tokenizer, do_sample=True, continuous_batching_config=small(seed=1)
     ) as batch:
         order = [batch.submit(prompt, max_new_tokens=40) for prompt in PROMPTS]
         for result in batch.results():
@@ -279,7 +291,7 @@ def test_requests_join_while_others_generate(tokenizer: Any, wanting: Any, guard
 
 def test_threads_may_submit(byte_level: Any, wanting: Any, guard: Any) -> None:
     model, ids = wanting(byte_level), []
-    with guard.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+    with ContinuousBatch(guard, model, byte_level, continuous_batching_config=small()) as batch:
 
         def ask(prompt: str) -> None:
             ids.extend((batch.submit(prompt, max_new_tokens=budget), prompt, budget) for budget in (3, 9))
@@ -296,7 +308,7 @@ def test_threads_may_submit(byte_level: Any, wanting: Any, guard: Any) -> None:
 
 def test_cancelled_requests_leave_the_others_alone(byte_level: Any, wanting: Any, guard: Any) -> None:
     model = wanting(byte_level)
-    with guard.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+    with ContinuousBatch(guard, model, byte_level, continuous_batching_config=small()) as batch:
         long = [batch.submit("the", max_new_tokens=900 + number) for number in range(3)]
         kept = [batch.submit("the", max_new_tokens=limit) for limit in (2, 30, 60)]
         batch.cancel("nobody")
@@ -312,7 +324,7 @@ def test_leaving_early_gives_the_rest_up(byte_level: Any, wanting: Any, guard_of
     sink, before = MemorySink(), threading.active_count()
     recorded = guard_of(*guard.policy.rules, audit=sink)
     model = wanting(byte_level)
-    with recorded.continuous(model, byte_level, continuous_batching_config=small()) as batch:
+    with ContinuousBatch(recorded, model, byte_level, continuous_batching_config=small()) as batch:
         batch.submit("the", max_new_tokens=900)
         short = batch.submit("the", max_new_tokens=2)
         assert next(batch.results()).request_id == short
@@ -324,4 +336,4 @@ def test_leaving_early_gives_the_rest_up(byte_level: Any, wanting: Any, guard_of
     ]
     with pytest.raises(GenerationError, match="opened before"):
         batch.__enter__()
-    assert guard.generate_batch(model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]
+    assert generate_batch(guard, model, byte_level, ["the"], max_new_tokens=2).outcomes == ["length"]

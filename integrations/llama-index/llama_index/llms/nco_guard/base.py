@@ -150,7 +150,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             is_chat_model=templated if is_chat_model is None else is_chat_model,
             generate_kwargs=generate,
             policy_name=guard.policy.name,
-            policy_digest=guard.digest,
+            policy_digest=guard.log.digest,
             **{name: value for name, value in options.items() if value is not None},
         )
         self._model, self._tokenizer, self._guard = model, tokenizer, guard
@@ -205,7 +205,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         A `Policy` keeps the audit sink; a `Guard` brings its own.
         """
         guard = policy if isinstance(policy, Guard) else self._guards.of(policy)
-        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.digest})
+        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.log.digest})
         other._guard, other._guards = guard, Guards(guard)
         other._bind(guard, self.generate_kwargs)
         return other

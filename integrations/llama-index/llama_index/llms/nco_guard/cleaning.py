@@ -36,7 +36,7 @@ class ResponseCleaner:
         where: str = "model output",
         failure: Callable[[str], Exception] = GenerationError,
     ) -> None:
-        record = None if guard.audit is None else RunRecorder(guard.audit, parent_id=parent_id)
+        record = None if guard.log.sink is None else RunRecorder(guard.log.sink, parent_id=parent_id)
         self.guard = guard
         self.values = Cleaner(guard, action, replacement=replacement, where=where, record=record)
         self.redacting = Cleaner(guard, "redact", replacement=replacement, where=where)
@@ -79,7 +79,7 @@ class ResponseCleaner:
         usage = raw.get("usage") if isinstance(raw, Mapping) else getattr(raw, "usage", None)
         counts = usage if isinstance(usage, Mapping) else getattr(usage, "__dict__", {})
         numbers = self.values.metadata({name: n for name, n in counts.items() if type(n) is int})
-        digest = {"policy_digest": self.guard.digest}
+        digest = {"policy_digest": self.guard.log.digest}
         return {**digest, "usage": numbers} if numbers else digest
 
     def extra(self, said: Mapping[str, Any]) -> dict[str, Any]:

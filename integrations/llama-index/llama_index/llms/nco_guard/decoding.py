@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria
 
-from nco_guard import BoundGuard, Guard, Report
-from nco_guard.audit import RunRecorder
+from nco_guard import BoundGuard, Guard
+from nco_guard.audit import correlated
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import generate_ids
 from nco_guard.engines.hf.streaming import ReaderLeft, in_pieces
@@ -198,34 +198,8 @@ class Call:
         options["stopping_criteria"] = [*(options.get("stopping_criteria") or ()), *criteria]
         if self.stop:
             options["stop_strings"] = list(self.stop)
-        guard = _Traced(self.guard, self.parent_id)
-        return generate_ids(guard, self.model, self.tokenizer, options, on_text=on_text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Traced:
-    """A guard whose runs are recorded as parts of the caller's span."""
-
-    guard: Guard
-    parent_id: str | None
-
-    def bind(
-        self,
-        tokenizer: Any,
-        vocab_width: int | None = None,
-        skip_special_tokens: bool = True,
-        eos_token_ids: Iterable[int] | None = None,
-    ) -> BoundGuard:
-        return self.guard.bind(tokenizer, vocab_width, skip_special_tokens, eos_token_ids)
-
-    def verify(self, text: str, *, context: str = "") -> Report:
-        return self.guard.verify(text, context=context)
-
-    def verify_many(self, texts: Sequence[str]) -> list[Report]:
-        return self.guard.verify_many(texts)
-
-    def recorder(self, bound: BoundGuard, sequences: int, model_id: str | None = None) -> RunRecorder | None:
-        return self.guard.recorder(bound, sequences, model_id, parent_id=self.parent_id)
+        with correlated(parent_id=self.parent_id):
+            return generate_ids(self.guard, self.model, self.tokenizer, options, on_text=on_text)
 
 
 class StopAtIds(StoppingCriteria):  # type: ignore[misc]

@@ -72,7 +72,7 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     def __init__(self, policy: Policy | Guard, sink: Sink) -> None:
         super().__init__()
         self._policy = compiled_policy(policy)
-        self._sink = policy.keyed(sink) if isinstance(policy, Guard) else sink
+        self._sink = policy.log.keyed(sink) if isinstance(policy, Guard) else sink
 
     @classmethod
     def class_name(cls) -> str:

@@ -65,7 +65,7 @@ def guard_of(policy: Policy | Guard, audit: Sink | None) -> Guard:
 def compiled_policy(policy: Policy | Guard) -> CompiledPolicy:
     """A policy, compiled once. Raises `UnsupportedError` for anything but a `Policy` or a `Guard`."""
     if isinstance(policy, Guard):
-        return policy.compiled
+        return policy.verifier.compiled
     if not isinstance(policy, Policy):
         raise _not_a_policy(policy)
     return compile_policy(policy)

@@ -66,11 +66,13 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         fields: dict[str, Any] = {
             "action": action,
             "policy_name": compiled.policy.name,
-            "policy_digest": policy.digest,  # a guard's may be keyed
+            "policy_digest": (
+                policy.log if isinstance(policy, Guard) else policy
+            ).digest,  # a guard's may be keyed
             "callback_manager": callback_manager or CallbackManager([]),
         }
         super().__init__(**fields)
-        keyed = policy.keyed(audit) if audit is not None and isinstance(policy, Guard) else audit
+        keyed = policy.log.keyed(audit) if audit is not None and isinstance(policy, Guard) else audit
         self._policy, self._replacement, self._audit = compiled, replacement, keyed
         self._verifier = Verifier.of(compiled)
 

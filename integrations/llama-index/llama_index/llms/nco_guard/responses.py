@@ -64,7 +64,7 @@ class Request:
         )
 
     def _raw(self, reply: Reply) -> dict[str, Any]:
-        raw: dict[str, Any] = {"policy_digest": self.call.guard.digest, "outcome": reply.outcome}
+        raw: dict[str, Any] = {"policy_digest": self.call.guard.log.digest, "outcome": reply.outcome}
         if reply.usage is not None:
             raw["usage"] = self._numbers(reply)
         return raw

@@ -111,7 +111,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
             "action": action,
             "callback_manager": llm.callback_manager,
             "policy_name": guard.policy.name,
-            "policy_digest": guard.digest,
+            "policy_digest": guard.log.digest,
         }
         super().__init__(**fields)
         self.inner = llm  # as it is, not as validation copies it
@@ -173,7 +173,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         """The same LLM under another policy, for code that calls it without options (query engines, agents)."""
         guard = self._guards.of(policy)
         guard.stream_verifier(replacement=self._replacement)
-        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.digest})
+        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.log.digest})
         other._guards = Guards(guard)
         return other
 
