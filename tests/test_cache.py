@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nco_guard import BoundGuard, Guard, Policy, RegexRule, StringRule
-from nco_guard.automata.automaton import ClassAutomaton
+from nco_guard.automata.characters import ClassAutomaton
 from nco_guard.compiler import compile_policy
 from nco_guard.compiler import rules as compiled_rules
 from nco_guard.errors import PatternError, PolicyError

@@ -5,7 +5,8 @@ automata of automata, `spans` finds matches in text. `folding` is what rules loo
 all of them read characters by.
 """
 
-from nco_guard.automata.automaton import Automaton, CharMachine, ClassAutomaton
+from nco_guard.automata.automaton import Automaton
+from nco_guard.automata.characters import CharMachine, ClassAutomaton
 from nco_guard.automata.combine.product import ProductMachine
 from nco_guard.automata.combine.rewriting import Rewriting, RewrittenAutomaton
 from nco_guard.automata.folding import FoldSpec, fold_text

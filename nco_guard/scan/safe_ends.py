@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from nco_guard import arguments
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
-from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.characters import CharMachine
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
 from nco_guard.errors import RedactionError
 from nco_guard.policy import Policy

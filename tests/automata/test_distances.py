@@ -9,7 +9,8 @@ import pytest
 from interegular import parse_pattern
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, Automaton, ClassAutomaton, FoldedAhoCorasick
-from nco_guard.automata.automaton import SINK, CharMachine
+from nco_guard.automata.automaton import SINK
+from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.combine.product import ProductMachine
 from nco_guard.automata.folding import FoldSpec
 from nco_guard.automata.patterns.checksum import CHECKSUMS, ChecksumMachine

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nco_guard.automata import AhoCorasick, AlternatingMachine, Automaton, ClassAutomaton, FoldedAhoCorasick
-from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.automata.well_formed import Utf8Automaton
 from nco_guard.errors import PatternError

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.errors import StateLimitError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nco_guard.automata.automaton import CharMachine
+from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.folding import fold_text
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.folded_text import FoldedMachine
