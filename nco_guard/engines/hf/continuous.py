@@ -265,15 +265,19 @@ class ContinuousBatch:
                 **processor_options,
             )
         except queue.Full:
-            with self._lock:
-                del self._open[request_id]
-            self._processor.forget(request_id)
-            full = GenerationError("the queue is full (max_queue_size in the continuous batching config)")
-            recording.failed(full)
-            raise full from None
+            raise self._refused(request_id) from None
         if taken is None:
             raise self._stopped()
         return request_id
+
+    def _refused(self, request_id: str) -> GenerationError:
+        """A request that found no place in the queue is forgotten."""
+        with self._lock:
+            request, _ = self._open.pop(request_id)
+        self._processor.forget(request_id)
+        full = GenerationError("the queue is full (max_queue_size in the continuous batching config)")
+        request.recording.failed(full)
+        return full
 
     def check(self, guard: GuardLike) -> None:
         """Bind a guard beforehand, as its first request would: what cannot be used is refused here."""
@@ -390,18 +394,11 @@ def generate_batch(
     if isinstance(prompts, str | torch.Tensor) or not isinstance(prompts, Sequence) or is_chat(prompts):
         raise UnsupportedError("prompts: give a list of prompts; a single one belongs in a list too")
     of_prompts = guards_for(guard, guards, len(prompts))
-    wanted = max_new_tokens if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(prompts)
-    if len(wanted) != len(prompts):
-        raise UnsupportedError(
-            f"max_new_tokens: {len(wanted)} limits for {len(prompts)} prompts; give one for each"
-        )
     settings = Settings(model, {**options, "num_return_sequences": num_return_sequences})
-    answers = settings.get("num_return_sequences")
-    answers = 1 if answers is None else answers
-    if type(answers) is not int or answers < 1:
-        raise UnsupportedError("num_return_sequences: a whole number of at least one")
+    limits = _limits(max_new_tokens, len(prompts))
+    answers = _answers(settings)
     requests = []
-    for prompt, limit, own in zip(prompts, wanted, of_prompts, strict=True):
+    for prompt, limit, own in zip(prompts, limits, of_prompts, strict=True):
         ids = _prompt_ids(model, tokenizer, settings, prompt)
         requests += [(ids, _limit(settings, len(ids), limit), own)] * answers
     if continuous_batching_config is None and model.device.type == "cpu":
@@ -423,7 +420,29 @@ def generate_batch(
     with batch:
         order = [batch.submit(ids, max_new_tokens=limit, guard=own) for ids, limit, own in requests]
         found = {result.request_id: result for result in batch.results()}
-    results = [found[request_id] for request_id in order]
+    return _joined([found[request_id] for request_id in order])
+
+
+def _limits(given: int | Sequence[int] | None, prompts: int) -> Sequence[int | None]:
+    """A limit for each prompt."""
+    limits = given if isinstance(given, Sequence) else [given] * prompts
+    if len(limits) != prompts:
+        raise UnsupportedError(
+            f"max_new_tokens: {len(limits)} limits for {prompts} prompts; give one for each"
+        )
+    return limits
+
+
+def _answers(settings: Settings) -> int:
+    """How often each prompt is answered."""
+    answers = settings.get("num_return_sequences")
+    answers = 1 if answers is None else answers
+    if type(answers) is not int or answers < 1:
+        raise UnsupportedError("num_return_sequences: a whole number of at least one")
+    return answers
+
+
+def _joined(results: Sequence[RequestResult]) -> GenerationResult:
     return GenerationResult(
         [result.text for result in results],
         [result.token_ids for result in results],

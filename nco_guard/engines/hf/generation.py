@@ -30,6 +30,7 @@ from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_st
 from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
+from nco_guard.tokens import Vocabulary
 
 __all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "guards_for", "stream"]
 
@@ -199,91 +200,19 @@ def generate_ids(
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
     arguments, settings = _checked(model, options, sink)
-    input_ids = (
-        arguments.pop("inputs", None) if arguments.get("input_ids") is None else arguments["input_ids"]
-    )
-    seq2seq = settings.encoder_decoder
-    if input_ids is None or input_ids.shape[-1] == 0:
-        if seq2seq:
-            raise UnsupportedError("an encoder-decoder model needs a prompt of text, given as input ids")
-        input_ids = first_token(model, tokenizer, settings)
-        arguments.pop("attention_mask", None)
-    arguments["input_ids"] = input_ids
-    if not seq2seq:
-        fill_empty_prompts(arguments, lambda: first_token(model, tokenizer, settings))
-        refuse_right_padding(arguments)
-
-    prompts = input_ids.shape[0]
-    of_prompts = guards_for(guard, guards, prompts)
-    distinct = list({id(each): each for each in of_prompts}.values())
-    bound_of = {id(each): _bind(each, model, tokenizer, settings, skip_special_tokens) for each in distinct}
-    bounds = [bound_of[id(each)] for each in of_prompts]
-    vocabulary = common_vocabulary(bounds)
-    pad = pad_token_id(settings, tokenizer, vocabulary)
-    rows = prompts * settings.sequences
-    if rows > 1 and pad not in (*vocabulary.special_ids, *vocabulary.eos_ids):
-        raise UnsupportedError(
-            "several sequences need a pad token that adds no text: set tokenizer.pad_token (for example to "
-            "tokenizer.eos_token), or pad_token_id"
-        )
-    # What an encoder reads is no part of the generated rows: they begin with one start token.
-    prompt_length = 1 if seq2seq else input_ids.shape[1]
-    max_length = settings.max_length(prompt_length)
-    if settings.get("max_new_tokens") is None and settings.get("max_length") is None:
-        arguments["max_new_tokens"] = max_length - prompt_length
-    if vocabulary.eos_ids:
-        arguments["eos_token_id"] = list(vocabulary.eos_ids)
-    if pad is not None:
-        arguments["pad_token_id"] = pad
-    if settings.get("stop_strings") is not None:
-        arguments.setdefault("tokenizer", tokenizer)
-    streamer = TextStream(vocabulary, on_text) if on_text is not None else arguments.get("streamer")
-    if streamer is not None:
-        if rows > 1:
-            raise UnsupportedError("streamer: takes one sequence at a time")
-        check_streamer(streamer, vocabulary)
-        arguments["streamer"] = HoldingStreamer(streamer, bounds[0], reads_prompt=not seq2seq)
-
-    recording = _recordings(of_prompts, bound_of, rows, model_id(model), sink, settings.drafts)
-    others = checked_list("logits_processor", arguments.get("logits_processor"))
-    limits: dict[str, Any] = {
-        "max_length": max_length,
-        # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
-        # them; prompt lookup shows one tensor again and again.
-        "in_place": not others and not settings.get("output_logits") and not settings.drafts,
-        "beams": settings.beams,
-        "engine_ends": True,
-    }
-    processor: GuardLogitsProcessor | DeviceLogitsProcessor
+    _put_prompts(arguments, model, tokenizer, settings)
+    of_prompts = guards_for(guard, guards, arguments["input_ids"].shape[0])
+    rows = _rows_of(of_prompts, arguments, model, tokenizer, settings, skip_special_tokens)
+    _put_ends(arguments, rows, settings, tokenizer)
+    streamer = _put_streamer(arguments, rows, on_text)
+    recording = _recordings(rows, model_id(model), sink, settings.drafts)
     finished = False
     try:
-        on_device = chosen_tables(
-            bounds,
-            input_ids.device,
-            tables,
-            reports=recording.wanted is not None,
-            streams=streamer is not None,
-        )
-        if on_device is None:
-            processor = GuardLogitsProcessor(
-                bounds,
-                **limits,
-                reads_prompt=not seq2seq,
-                sink=recording.wanted,
-                changes_only=sink is None and not settings.drafts,
-                on_forced=_in_the_outcome,
-            )
-        else:
-            processor = DeviceLogitsProcessor(
-                bounds[0], on_device, **limits, prompt_length=prompt_length, drafts=settings.drafts
-            )
-        arguments["logits_processor"] = LogitsProcessorList([*others, processor])
+        processor = _put_processor(arguments, rows, settings, recording, tables, streams=streamer is not None)
         output = _run(model, arguments, settings.beams)
         if isinstance(processor, DeviceLogitsProcessor):
             processor.check()
-        result = _settle_all(
-            of_prompts, bounds, output, prompt_length, max_length, pad, seq2seq, settings.beams > 1
-        )
+        result = _settle_all(rows, output, fills=settings.beams > 1)
         finished = True
     except Exception as error:
         recording.failed(error)
@@ -295,6 +224,133 @@ def generate_ids(
     recording.finished(result.outcomes, result.token_ids, result.reports, result.texts)
     refuse_broken(result.reports)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows that one call generates: `count` of them, as many for each prompt, which has a guard of its own.
+
+    prompt_length: of the rows; what an encoder reads is no part of them, they begin with one start token then, and
+    `reads_prompt` is False. max_length: prompt included.
+    """
+
+    guards: list[GuardLike]
+    bounds: list[BoundGuard]
+    count: int
+    vocabulary: Vocabulary
+    pad: int | None
+    prompt_length: int
+    max_length: int
+    reads_prompt: bool
+
+
+def _put_prompts(arguments: dict[str, Any], model: Any, tokenizer: Any, settings: Settings) -> None:
+    """Put `input_ids` among the arguments, prompts of nothing filled; refused is what cannot be one."""
+    input_ids = (
+        arguments.pop("inputs", None) if arguments.get("input_ids") is None else arguments["input_ids"]
+    )
+    if input_ids is None or input_ids.shape[-1] == 0:
+        if settings.encoder_decoder:
+            raise UnsupportedError("an encoder-decoder model needs a prompt of text, given as input ids")
+        input_ids = first_token(model, tokenizer, settings)
+        arguments.pop("attention_mask", None)
+    arguments["input_ids"] = input_ids
+    if not settings.encoder_decoder:
+        fill_empty_prompts(arguments, lambda: first_token(model, tokenizer, settings))
+        refuse_right_padding(arguments)
+
+
+def _rows_of(
+    guards: list[GuardLike],
+    arguments: Mapping[str, Any],
+    model: Any,
+    tokenizer: Any,
+    settings: Settings,
+    skip_special_tokens: bool,
+) -> _Rows:
+    """The rows, their guards bound."""
+    distinct = list({id(each): each for each in guards}.values())
+    bound_of = {id(each): _bind(each, model, tokenizer, settings, skip_special_tokens) for each in distinct}
+    bounds = [bound_of[id(each)] for each in guards]
+    vocabulary = common_vocabulary(bounds)
+    pad = pad_token_id(settings, tokenizer, vocabulary)
+    count = len(guards) * settings.sequences
+    if count > 1 and pad not in (*vocabulary.special_ids, *vocabulary.eos_ids):
+        raise UnsupportedError(
+            "several sequences need a pad token that adds no text: set tokenizer.pad_token (for example to "
+            "tokenizer.eos_token), or pad_token_id"
+        )
+    reads_prompt = not settings.encoder_decoder
+    prompt_length = arguments["input_ids"].shape[1] if reads_prompt else 1
+    max_length = settings.max_length(prompt_length)
+    return _Rows(guards, bounds, count, vocabulary, pad, prompt_length, max_length, reads_prompt)
+
+
+def _put_ends(arguments: dict[str, Any], rows: _Rows, settings: Settings, tokenizer: Any) -> None:
+    """Tell `model.generate` where texts end, as the guard sees it."""
+    if settings.get("max_new_tokens") is None and settings.get("max_length") is None:
+        arguments["max_new_tokens"] = rows.max_length - rows.prompt_length
+    if rows.vocabulary.eos_ids:
+        arguments["eos_token_id"] = list(rows.vocabulary.eos_ids)
+    if rows.pad is not None:
+        arguments["pad_token_id"] = rows.pad
+    if settings.get("stop_strings") is not None:
+        arguments.setdefault("tokenizer", tokenizer)
+
+
+def _put_streamer(arguments: dict[str, Any], rows: _Rows, on_text: Callable[[str], None] | None) -> Any:
+    """The streamer of this call, or None; `model.generate` gets one that shows what may be shown."""
+    streamer = TextStream(rows.vocabulary, on_text) if on_text is not None else arguments.get("streamer")
+    if streamer is not None:
+        if rows.count > 1:
+            raise UnsupportedError("streamer: takes one sequence at a time")
+        check_streamer(streamer, rows.vocabulary)
+        arguments["streamer"] = HoldingStreamer(streamer, rows.bounds[0], reads_prompt=rows.reads_prompt)
+    return streamer
+
+
+def _put_processor(
+    arguments: dict[str, Any],
+    rows: _Rows,
+    settings: Settings,
+    recording: Recordings,
+    tables: TablesChoice,
+    *,
+    streams: bool,
+) -> GuardLogitsProcessor | DeviceLogitsProcessor:
+    """The guard as the last processor of the call."""
+    others = checked_list("logits_processor", arguments.get("logits_processor"))
+    limits: dict[str, Any] = {
+        "max_length": rows.max_length,
+        # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
+        # them; prompt lookup shows one tensor again and again.
+        "in_place": not others and not settings.get("output_logits") and not settings.drafts,
+        "beams": settings.beams,
+        "engine_ends": True,
+    }
+    device = arguments["input_ids"].device
+    wanted = recording.wanted
+    on_device = chosen_tables(rows.bounds, device, tables, reports=wanted is not None, streams=streams)
+    processor: GuardLogitsProcessor | DeviceLogitsProcessor
+    if on_device is None:
+        processor = GuardLogitsProcessor(
+            rows.bounds,
+            **limits,
+            reads_prompt=rows.reads_prompt,
+            sink=wanted,
+            changes_only=recording.changes_only and not settings.drafts,
+            on_forced=_in_the_outcome,
+        )
+    else:
+        processor = DeviceLogitsProcessor(
+            rows.bounds[0],
+            on_device,
+            **limits,
+            prompt_length=rows.prompt_length,
+            drafts=settings.drafts,
+        )
+    arguments["logits_processor"] = LogitsProcessorList([*others, processor])
+    return processor
 
 
 def _checked(model: Any, options: Mapping[str, Any], sink: Sink | None) -> tuple[dict[str, Any], Settings]:
@@ -341,28 +397,21 @@ def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prom
     return [guard if each is None else each for each in guards]
 
 
-def _recordings(
-    of_prompts: Sequence[GuardLike],
-    bound_of: Mapping[int, BoundGuard],
-    rows: int,
-    model: str | None,
-    sink: Sink | None,
-    drafts: bool,
-) -> Recordings:
+def _recordings(rows: _Rows, model: str | None, sink: Sink | None, drafts: bool) -> Recordings:
     """A run for each guard, begun."""
-    keys = [id(each) for each in of_prompts]
+    keys = [id(each) for each in rows.guards]
     runs: dict[int, Recording] = {}
     try:
-        for key, each in zip(keys, of_prompts, strict=True):
+        for key, each, bound in zip(keys, rows.guards, rows.bounds, strict=True):
             if key not in runs:
-                own = rows * keys.count(key) // len(keys)
-                runs[key] = Recording(begun(each.log, bound_of[key], own, model), None, drafts)
+                own = rows.count * keys.count(key) // len(keys)
+                runs[key] = Recording(begun(each.log, bound, own, model), None, drafts)
     except Exception as error:
         for run in runs.values():
             run.failed(error)
         raise
     order = list(runs)
-    return Recordings(list(runs.values()), [order.index(key) for key in keys], rows, sink)
+    return Recordings(list(runs.values()), [order.index(key) for key in keys], rows.count, sink)
 
 
 def _in_the_outcome(_: str) -> None:
@@ -379,28 +428,20 @@ def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
         raise
 
 
-def _settle_all(
-    guards: Sequence[GuardLike],
-    bounds: Sequence[BoundGuard],
-    output: Any,
-    prompt_length: int,
-    max_length: int,
-    pad: int | None,
-    seq2seq: bool,
-    fills: bool,
-) -> GenerationResult:
+def _settle_all(generated: _Rows, output: Any, *, fills: bool) -> GenerationResult:
     """Trim every sequence to where it may end, in `output` as well, and verify each text by its guard."""
+    guards, bounds, pad = generated.guards, generated.bounds, generated.pad
+    begins, limit = generated.prompt_length, generated.max_length - generated.prompt_length
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
     places = [number * len(guards) // len(sequences) for number in range(len(sequences))]
     prompts: list[list[int]] = []
     token_ids: list[list[int]] = []
     outcomes: list[Outcome] = []
     for row, place in zip(sequences, places, strict=True):
-        answer = row[prompt_length:].tolist()
-        prompt = [] if seq2seq else row[:prompt_length].tolist()
-        kept, outcome = settle(bounds[place], prompt, answer, pad, max_length - prompt_length, fills=fills)
+        prompt = row[:begins].tolist() if generated.reads_prompt else []
+        kept, outcome = settle(bounds[place], prompt, row[begins:].tolist(), pad, limit, fills=fills)
         if outcome in CUT and len(sequences) > 1 and pad is not None:
-            row[prompt_length + len(kept) :] = pad
+            row[begins + len(kept) :] = pad
         prompts.append(prompt)
         token_ids.append(kept)
         outcomes.append(outcome)
@@ -413,10 +454,10 @@ def _settle_all(
         of_rows = [prompts[i] for i in rows], [token_ids[i] for i in rows]
         reports.update(zip(rows, verified(guards[place].verifier, bounds[place], *of_rows), strict=True))
     if len(outcomes) == 1 and outcomes[0] in CUT:
-        sequences = sequences[:, : prompt_length + len(token_ids[0])]
+        sequences = sequences[:, : begins + len(token_ids[0])]
         if isinstance(output, torch.Tensor):
             output = sequences
         else:
             output.sequences = sequences
-    texts = [bounds[0].vocabulary.text_of(ids) for ids in token_ids]
+    texts = [generated.vocabulary.text_of(ids) for ids in token_ids]
     return GenerationResult(texts, token_ids, outcomes, [reports[i] for i in range(len(texts))], output)

@@ -138,6 +138,7 @@ class Recordings:
         self._runs = runs
         self._run_of_prompt = run_of_prompt
         self._sink = sink
+        self.changes_only = sink is None  # what is recorded is only where the guard changed something
         self._listening = [run for run in range(len(runs)) if runs[run].wanted is not None]
         self._numbers = [dict(zip(own, range(len(own)), strict=True)) for own in self._shares(rows)]
 
