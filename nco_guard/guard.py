@@ -251,9 +251,7 @@ class Guard(Shared):
 
         Cost: that of `verify`, twice where something was replaced.
         """
-        return redact(
-            self._compiled, text, replacement=replacement, context=context, search=self.verifier.verify
-        )
+        return redact(self._compiled, text, replacement=replacement, context=context)
 
     def stream_verifier(
         self,

@@ -1,15 +1,16 @@
-"""How fast finished text is verified: megabytes per second of one core, beside `verify` and Python's `re`, and checked.
+"""How fast finished text is verified: megabytes per second of one core, beside the definition and `re`, and checked.
 
-    python benchmarks/verify.py                        ordinary English prose with a finding in every 10,000 characters
-    python benchmarks/verify.py --text FILE            your own text, as it is
-    python benchmarks/verify.py --candidates           other libraries too, those that are installed
+    python -m benchmarks.suites.verify               ordinary English prose with a finding in every 10,000 characters
+    python -m benchmarks.suites.verify --text FILE   your own text, as it is
+    python -m benchmarks.suites.verify --candidates  other libraries too, those that are installed
 
 The prose is the docstrings of Python's standard library: text by people, with some code in it, on every machine.
-Times are the process's own (CPU) time, the least of several rounds, methods taking turns. `verify` and `re` are run on
-a part of the text, since they take long. Megabytes are of UTF-8. Compiling is not counted, the first round neither.
+Times are the process's own (CPU) time, the least of several rounds, methods taking turns. The definition
+(`scan.definition`) and `re` are run on a part of the text, since they take long. Megabytes are of UTF-8. Compiling is
+not counted, the first round neither.
 
-Checked: findings of `Verifier` on the whole text, in pieces and as lines equal those of `verify` on that part, and for
-string and regex rules the spans of `re` are compared as well.
+Checked: findings of `Verifier` on the whole text, in pieces and as lines equal those of the definition on that part,
+and for string and regex rules the spans of `re` are compared as well.
 
 The candidates only search: for LDNOOBW's strings in lower-cased text, without borders of words, without exactness; so
 their numbers bound from above what a filter made of them could reach.
@@ -132,7 +133,7 @@ def measure(name: str, compiled: CompiledPolicy, text: str, part: str, rounds: i
         "Verifier, one text": (text, lambda: verifier.verify(text)),
         "Verifier, pieces of 64 KiB": (text, lambda: streamed(verifier, text)),
         "Verifier, texts of 8 lines": (text, lambda: verifier.verify_many(records)),
-        "verify": (part, lambda: verify_by_definition(compiled, part)),
+        "definition": (part, lambda: verify_by_definition(compiled, part)),
         "re": (part, lambda: [list(p.finditer(part)) for p in patterns.values()]),
     }
     least = dict.fromkeys(methods, float("inf"))
@@ -143,7 +144,7 @@ def measure(name: str, compiled: CompiledPolicy, text: str, part: str, rounds: i
         "policy": name,
         "findings": len(whole.findings),
         "speed": {method: megabytes(of) / least[method] for method, (of, _) in methods.items()},
-        "equal to verify": same,
+        "equal to definition": same,
         "equal to re": by_re == [(f.start, f.end, f.rule_id) for f in sorted(expected, key=_order)],
     }
 
@@ -227,13 +228,17 @@ def main() -> None:
         speed = row["speed"]
         assert isinstance(speed, dict)
         if not rows:
-            titles = [*speed, "to verify", "to re", "findings", "equal to verify", "equal to re"]
+            titles = [*speed, "to definition", "to re", "findings", "equal to definition", "equal to re"]
             print("| MB/s per core | " + " | ".join(titles) + " |")
             print("|---" * (len(titles) + 1) + "|")
         best = speed["Verifier, one text"]
         cells = [f"{value:.3g}" for value in speed.values()]
-        cells += [f"{best / speed['verify']:.0f} x", f"{best / speed['re']:.0f} x", f"{row['findings']:,}"]
-        cells += ["yes" if row["equal to verify"] else "NO", "yes" if row["equal to re"] else "no"]
+        cells += [
+            f"{best / speed['definition']:.0f} x",
+            f"{best / speed['re']:.0f} x",
+            f"{row['findings']:,}",
+        ]
+        cells += ["yes" if row["equal to definition"] else "NO", "yes" if row["equal to re"] else "no"]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
         rows.append(row)
     result: dict[str, object] = {"rows": rows}
@@ -244,7 +249,7 @@ def main() -> None:
             print(f"| {name} | {value:.3g} |")
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result, indent=2), "utf-8")
-    if not all(row["equal to verify"] for row in rows):
+    if not all(row["equal to definition"] for row in rows):
         sys.exit("the findings of Verifier differ from those of verify")
 
 

@@ -16,7 +16,7 @@ from nco_guard.analysis.vacuity import expensive, leaves_no_text, unsatisfiable
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
 from nco_guard.masking import JointTables
 from nco_guard.policy import Policy, StringRule
-from nco_guard.scan.definition import verify_by_definition
+from nco_guard.scan import verify
 
 __all__ = ["SHORT", "Bound", "review", "review_bound"]
 
@@ -149,7 +149,7 @@ def _short(string: str) -> bool:
 
 def _fallback(compiled: CompiledPolicy) -> Sequence[Remark]:
     text = compiled.policy.fallback
-    broken = verify_by_definition(compiled, text).violations if text is not None else ()
+    broken = verify(compiled, text).violations if text is not None else ()
     if not broken:
         return []
     names = tuple(dict.fromkeys(found.rule_id for found in broken))

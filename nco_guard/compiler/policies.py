@@ -155,9 +155,12 @@ def compile_policy(policy: Policy, *, store: Store | None = None) -> CompiledPol
 
 
 def compiled_of(source: Any) -> CompiledPolicy:
-    """A compiled policy: this one, that of a guard, or that of a policy, compiled now. Errors: `ArgumentError`."""
+    """A compiled policy: this one, that of a guard, or that of a policy, which keeps it. Errors: `ArgumentError`."""
     if isinstance(source, Policy):
-        return compile_policy(source)
+        # In the object, which never changes: a table beside it would keep both, since each holds the other.
+        kept: dict[str, Any] = vars(source)
+        found: CompiledPolicy = kept.get("_compiled") or kept.setdefault("_compiled", compile_policy(source))
+        return found
     verifier = getattr(source, "verifier", source)
     compiled = getattr(verifier, "compiled", verifier)
     if not isinstance(compiled, CompiledPolicy):

@@ -82,6 +82,11 @@ class Model(BaseModel):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 
+    def __getstate__(self) -> dict[Any, Any]:
+        # What was worked out from the fields is kept in the object, and is worked out again elsewhere.
+        fields = {name: vars(self)[name] for name in type(self).model_fields}
+        return {**super().__getstate__(), "__dict__": fields}
+
     def __copy__(self) -> Self:
         return self
 

@@ -8,7 +8,7 @@ mistake there cannot hide itself here.
 from nco_guard.scan.exposures import exposure
 from nco_guard.scan.findings import Exposure, Finding, Report
 from nco_guard.scan.holding import StreamVerifier
-from nco_guard.scan.redaction import Redaction, Search, redact, require
+from nco_guard.scan.redaction import Redaction, redact, require
 from nco_guard.scan.replacing import REDACTED, Replacement, default_replacement
 from nco_guard.scan.safe_ends import SafeEnds
 from nco_guard.scan.verifier import FindingStream, Verifier, verify
@@ -22,7 +22,6 @@ __all__ = [
     "Replacement",
     "Report",
     "SafeEnds",
-    "Search",
     "StreamVerifier",
     "Verifier",
     "default_replacement",

@@ -12,14 +12,9 @@ __all__ = ["verify_by_definition"]
 
 
 def verify_by_definition(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> Report:
-    """All matches of all rules in a text.
+    """What `nco_guard.verify` says, found by running the whole pattern of each rule over all characters.
 
-    Matches of one rule do not overlap (leftmost, longest); those of different rules may. `context` is what the text
-    continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
-    in the text is reported. This is the definition, for one text at a time; a policy is compiled anew each time unless
-    it is given compiled. `nco_guard.Verifier` finds the same in many and long texts, some hundred times as fast. Cost:
-    some tenths of a microsecond per rule and character, more around matches. Safe to call from several threads. Errors:
-    `ArgumentError` for what is no text; those of compiling.
+    Cost: some tenths of a microsecond per rule and character, more around matches. Safe to call from several threads.
     """
     compiled = compiled_of(policy)
     checked("text", text)

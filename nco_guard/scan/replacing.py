@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from nco_guard.compiler import CompiledPolicy, compiled_of
+from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import ArgumentError, PolicyError
 from nco_guard.policy import Policy
-from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.findings import Finding
+from nco_guard.scan.verifier import Verifier
 
 __all__ = ["REDACTED", "Placed", "Replacement", "Replacer", "default_replacement"]
 
@@ -22,10 +21,6 @@ Replacement = str | Callable[[str], str] | None
 
 # In their order; no policy forbids the empty text.
 _DEFAULTS = (REDACTED, "[removed]", "***", "---", "")
-_defaults: WeakKeyDictionary[CompiledPolicy, str] = WeakKeyDictionary()
-# Replacements that are known not to be forbidden, by policy.
-_accepted: WeakKeyDictionary[CompiledPolicy, set[str]] = WeakKeyDictionary()
-_KEPT = 1_000
 
 
 def default_replacement(policy: Policy | CompiledPolicy) -> str:
@@ -34,13 +29,7 @@ def default_replacement(policy: Policy | CompiledPolicy) -> str:
     Under a policy that forbids this it is the first of "[removed]", "***", "---" and the empty text that it allows, so
     no policy is refused for a text that nobody chose. Cost: a search of a few characters, once for each policy.
     """
-    compiled = compiled_of(policy)
-    found = _defaults.get(compiled)
-    if found is None:
-        found = _defaults[compiled] = next(
-            text for text in _DEFAULTS if verify_by_definition(compiled, text).ok
-        )
-    return found
+    return next(text for text in _DEFAULTS if Verifier.of(policy).allows(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +129,17 @@ def _replacements(compiled: CompiledPolicy, replacement: Any) -> dict[str, str]:
         raise ArgumentError(
             f"replacement: {kind} is no text; give a str, or a function from a rule's id to one"
         )
-    checked = _accepted.setdefault(compiled, set())
+    verifier = Verifier.of(compiled)
     for rule in compiled.rules:
         text = replacement if isinstance(replacement, str) else replacement(rule.id)
         if not isinstance(text, str):
             raise ArgumentError(f"replacement for rule {rule.id!r} must be a str, got {type(text).__name__}")
-        if text not in checked and not (report := verify_by_definition(compiled, text)).ok:
+        if not verifier.allows(text):
             raise PolicyError(
-                f"the replacement itself matches {report.violations[0].rule_id!r}; choose another",
+                f"the replacement itself matches {verifier.verify(text).violations[0].rule_id!r}; choose another",
                 rule_id=rule.id,
                 field="replacement",
             )
-        if len(checked) < _KEPT:
-            checked.add(text)
         found[rule.id] = text
     return found
 

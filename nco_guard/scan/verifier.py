@@ -1,4 +1,5 @@
-"""`Verifier`: what `nco_guard.scan.definition.verify_by_definition` finds, for many and long texts.
+"""`Verifier`: finds in finished text what a policy forbids, in many and long texts as in short ones.
+
 
 Rules that fold alike are a *lane*: a text is folded once for all of them and searched once for the places that their
 conditions leave (`filter`); for lists of thousands of strings that pays in long texts only. Hundreds of rules over few
@@ -24,7 +25,6 @@ from nco_guard.compiler import crowds as crowds_of
 from nco_guard.copies import Shared
 from nco_guard.errors import ClosedError, StateLimitError
 from nco_guard.policy import Policy
-from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
 from nco_guard.scan.findings import Finding, Report
 from nco_guard.scan.folds import Folded, fold, settled_length
@@ -37,6 +37,7 @@ _BATCH = 1 << 22
 """So many characters are laid side by side."""
 _KEPT_BYTES = 64 << 20  # of states of many rules together
 _SHORT = 1 << 16  # characters, up to which texts are looked through for long lists as they are
+_KEPT_TEXTS = 1_000  # that are known to be allowed
 _PASS = 1 << 13  # characters of a text, after which it is looked at how large they have grown
 _PIECE = 1 << 20
 """A stream is searched when so many characters have come."""
@@ -58,6 +59,7 @@ class Verifier(Shared):
 
     def __init__(self, policy: Policy | CompiledPolicy) -> None:
         self.compiled = compiled_of(policy)
+        self._allowed: set[str] = set()
         crowds = crowds_of(rule for rule in self.compiled.rules if rule.fold.trivial)
         crowded = {rule for crowd in crowds for rule in crowd}
         self._crowds = [_Crowd(crowd) for crowd in crowds]
@@ -65,10 +67,7 @@ class Verifier(Shared):
 
     @classmethod
     def of(cls, source: Any) -> Verifier:
-        """The verifier of a guard or compiled policy: one for each, made when it is first asked for and kept with it.
-
-        A `Policy` is compiled each time.
-        """
+        """The verifier of a guard or policy: one for each, made when it is first asked for and kept with it."""
         compiled = compiled_of(source)
         # In the object, not in a table beside it: it holds the compiled policy, and so would never be forgotten.
         kept: dict[str, Any] = vars(compiled)
@@ -102,7 +101,7 @@ class Verifier(Shared):
         return sum(scanner.steps for lane in self._lanes for scanner in lane.scanners)
 
     def verify(self, text: str, *, context: str = "") -> Report:
-        """The report of `nco_guard.scan.definition.verify_by_definition` on one text."""
+        """The report on one text; see `nco_guard.verify`."""
         arguments.text("text", text)
         if not arguments.text("context", context):
             return self.verify_many((text,))[0]
@@ -124,6 +123,13 @@ class Verifier(Shared):
         for index, findings in self.find_many(texts):
             reports[index] = self._report(len(texts[index]), findings)
         return reports
+
+    def allows(self, text: str) -> bool:
+        """Whether a text that is asked for again and again, as a replacement is, holds no match of a hard rule."""
+        allowed = text in self._allowed or self.verify(text).ok
+        if allowed and len(self._allowed) < _KEPT_TEXTS:
+            self._allowed.add(text)
+        return allowed
 
     def find_many(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Finding]]]:
         """(index, findings) of those texts that have any, in their order: for very many short texts."""
@@ -150,8 +156,14 @@ class Verifier(Shared):
 
 
 def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> Report:
-    """The report on one text. See `verify_by_definition`."""
-    return verify_by_definition(policy, text, context=context)
+    """All matches of all rules in a text.
+
+    Matches of one rule do not overlap (leftmost, longest); those of different rules may. `context` is what the text
+    continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
+    in the text is reported. The policy keeps its `Verifier`: compiled when it is first seen, it costs only the search
+    from then on. Safe to call from several threads. Errors: `ArgumentError` for what is no text; those of compiling.
+    """
+    return Verifier.of(policy).verify(text, context=context)
 
 
 def _order(found: Finding) -> tuple[int, int, str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import random
 import re
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import interegular
 import pytest
 
 from benchmarks.inputs.regex_sets import regexpspace_shaped
-from nco_guard import Guard
+from nco_guard import Guard, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
 from nco_guard.scan import Finding, Verifier
@@ -269,8 +271,6 @@ def test_the_work_is_linear_in_the_text_whole_and_in_pieces(pattern: str, unit: 
 
 
 def test_a_verifier_is_shared_by_threads() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     compiled = compile_policy(Policy.from_presets("pii"))
     verifier = Verifier(compiled)
     texts = [FILLER * i + "mail me at jane.doe@example.com, 10.20.30.40" for i in range(40)]
@@ -290,6 +290,20 @@ def test_a_compiled_policy_has_one_verifier_which_is_forgotten_with_it() -> None
     del guard, compiled, verifier
     gc.collect()
     assert gone() is None
+
+
+def test_a_policy_keeps_what_it_is_compiled_to_and_neither_outlives_the_other() -> None:
+    policy = Policy.from_presets("pii")
+    size, equal = len(pickle.dumps(policy)), policy.model_copy()
+    with ThreadPoolExecutor(4) as pool:
+        (verifier,) = set(pool.map(Verifier.of, [policy] * 4))
+    assert Verifier.of(policy) is verifier is not Verifier.of(equal)
+    assert verify(policy, "to jo@example.com") == verifier.verify("to jo@example.com")
+    assert (policy, hash(policy), len(pickle.dumps(policy))) == (equal, hash(equal), size)
+    gone = weakref.ref(verifier), weakref.ref(verifier.compiled)
+    del policy, verifier
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
 
 
 @pytest.mark.parametrize(
