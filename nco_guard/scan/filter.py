@@ -29,6 +29,7 @@ _FEW = 8
 _MOST_KEYS = 50_000
 _HASH_BITS = 16
 _KEPT_SETS = 4096
+_NOWHERE = np.empty(0, np.int64)
 _BLOCK = 1 << 16  # pairs; their tables and results stay in the cache
 
 
@@ -198,9 +199,9 @@ class Filter:
         present = int(np.bitwise_or.reduce(groups, initial=np.uint32(0)))
         chosen: dict[int, Places] = {}  # small conditions share groups
         found: list[Places] = []
-        tail = np.arange(max(0, length - MARGIN), length + 1) if is_open else np.empty(0, np.int64)
+        tail = np.arange(max(0, length - MARGIN), length + 1) if is_open else _NOWHERE
         for condition, group in zip(self._conditions, self._groups, strict=True):
-            hits = np.empty(0, np.int64)
+            hits = _NOWHERE
             if int(group) & present:
                 shared = int(group)
                 if shared not in chosen:
@@ -216,7 +217,7 @@ class Filter:
                     if not len(hits):
                         break
                     hits = hits[allowed[codes[hits + place]]]
-                hits = np.sort(hits)
+                hits.sort()
             if len(tail):
                 hits = np.concatenate((hits[hits < tail[0]], tail))
             found.append(hits)
@@ -247,5 +248,5 @@ class Filter:
                     groups.append(both[kept])
                     places.append((kept + low) * 2 + shift)
         if not places:
-            return np.empty(0, np.int64), np.empty(0, np.uint32)
+            return _NOWHERE, np.empty(0, np.uint32)
         return np.concatenate(places), np.concatenate(groups)

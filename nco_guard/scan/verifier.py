@@ -36,6 +36,8 @@ Places = NDArray[np.int64]
 _BATCH = 1 << 22
 """So many characters are laid side by side."""
 _KEPT_BYTES = 64 << 20  # of states of many rules together
+_AT_ONCE = 1 << 8  # characters, by rules, that are read as quickly as conditions are asked for
+_FIRST = 1 << 10  # characters that are read as quickly as conditions are made
 _SHORT = 1 << 16  # characters, up to which texts are looked through for long lists as they are
 _KEPT_TEXTS = 1_000  # that are known to be allowed
 _PASS = 1 << 13  # characters of a text, after which it is looked at how large they have grown
@@ -60,10 +62,6 @@ class Verifier(Shared):
     def __init__(self, policy: Policy | CompiledPolicy) -> None:
         self.compiled = compiled_of(policy)
         self._allowed: set[str] = set()
-        crowds = crowds_of(rule for rule in self.compiled.rules if rule.fold.trivial)
-        crowded = {rule for crowd in crowds for rule in crowd}
-        self._crowds = [_Crowd(crowd) for crowd in crowds]
-        self._others = _lanes(RuleScanner.of(rule) for rule in self.compiled.rules if rule not in crowded)
 
     @classmethod
     def of(cls, source: Any) -> Verifier:
@@ -76,6 +74,17 @@ class Verifier(Shared):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.compiled,)
+
+    @cached_property
+    def _crowds(self) -> list[_Crowd]:
+        return [
+            _Crowd(rules) for rules in crowds_of(rule for rule in self.compiled.rules if rule.fold.trivial)
+        ]
+
+    @cached_property
+    def _others(self) -> list[_Lane]:
+        crowded = {rule for crowd in self._crowds for rule in crowd.rules}
+        return _lanes(RuleScanner.of(rule) for rule in self.compiled.rules if rule not in crowded)
 
     @property
     def _lanes(self) -> list[_Lane]:
@@ -195,6 +204,7 @@ class _Lane:
         self.spec = spec
         self.scanners = tuple(scanners)
         self._long = any(scanner.is_long for scanner in scanners)
+        self._read = 0  # characters, while nobody has asked for conditions
 
     @cached_property
     def _filter(self) -> Filter:
@@ -214,6 +224,8 @@ class _Lane:
         firsts = lows.tolist()
         found: dict[int, list[Finding]] = {}
         for scanner, hits, codes in self.places(row.text):
+            if hits and not any(map(len, hits)):
+                continue
             by_text: dict[int, list[tuple[int, int]]] = {}
             with scanner.rule.lock:
                 places = scanner.found(row, codes, hits)
@@ -230,7 +242,7 @@ class _Lane:
     ) -> Iterator[tuple[RuleScanner, list[Places] | None, Codes]]:
         """For each rule where its conditions hold in a folded text; None: not asked."""
         codes = codes_of_text(text)
-        if self._long and len(text) < _SHORT and "_filter" not in self.__dict__:
+        if not self._asks(len(text)):
             for scanner in self.scanners:
                 yield scanner, None, codes
             return
@@ -241,19 +253,29 @@ class _Lane:
             yield scanner, hits[at : at + count], codes
             at += count
 
+    def _asks(self, size: int) -> bool:
+        """Whether it pays to ask for the conditions, or to make them, before all rules read so many characters."""
+        made = "_filter" in vars(self)
+        if self._long:
+            return made or size >= _SHORT
+        if size * len(self.scanners) < _AT_ONCE:
+            return False
+        self._read += 0 if made else size
+        return made or self._read > _FIRST
+
 
 class _Crowd:
     """Many rules over few letters: their machines run as one tell in which texts there is anything to be found."""
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
-        self._rules = tuple(rules)
+        self.rules = tuple(rules)
         self._lock = threading.Lock()
         self._together: ProductMachine | None = None
 
     @cached_property
     def lane(self) -> _Lane:
         """The rules one by one."""
-        return _Lane(self._rules[0].fold, [RuleScanner.of(rule) for rule in self._rules])
+        return _Lane(self.rules[0].fold, [RuleScanner.of(rule) for rule in self.rules])
 
     def search(self, texts: Sequence[str]) -> dict[int, list[Finding]]:
         """As `_Lane.search`."""
@@ -268,7 +290,7 @@ class _Crowd:
         try:
             machine = self._together
             if machine is None:
-                machine = self._together = ProductMachine([r.machine(every_end=False) for r in self._rules])
+                machine = self._together = ProductMachine([r.machine(every_end=False) for r in self.rules])
             state, step = machine.start, machine.step
             classes = machine.classes.of_text(text)
             for low in range(0, len(classes), _PASS):

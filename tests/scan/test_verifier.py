@@ -52,9 +52,14 @@ FOLDED_TEXTS = [
 ]
 
 
-@pytest.fixture(params=["adaptive", "sparse", "long"])
+@pytest.fixture(params=["adaptive", "sparse", "long", "short"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short texts are dense with places to look at; once they are searched as long ones are, once as for long lists."""
+    """Short texts are dense with places to look at; once they are searched as long ones are, once as for long lists.
+
+    And once as they are searched themselves: without asking where conditions hold.
+    """
+    if request.param == "short":
+        monkeypatch.setattr(scan_verifier, "_AT_ONCE", 1 << 30)
     if request.param == "sparse":
         monkeypatch.setattr(scan_rules, "_DENSE", 0)
     if request.param == "long":
@@ -268,6 +273,20 @@ def test_the_work_is_linear_in_the_text_whole_and_in_pieces(pattern: str, unit: 
     for pieces in (False, True):
         assert work(16_000, pieces) <= 2.5 * work(8_000, pieces) + 5_000
         assert work(16_000, pieces) < 200 * 16_000
+
+
+def test_conditions_are_made_when_enough_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    compiled = compile_policy(Policy.from_presets("pii"))
+    verifier = Verifier(compiled)
+    (lane,) = verifier._lanes
+    text = FILLER + "mail me at jane.doe@example.com, 10.20.30.40"
+    made = []
+    for _ in range(12):
+        assert verifier.verify(text) == verify_by_definition(compiled, text)
+        made.append("_filter" in vars(lane))
+    assert made == sorted(made)
+    assert set(made) == {False, True}
 
 
 def test_a_verifier_is_shared_by_threads() -> None:
