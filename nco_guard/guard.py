@@ -347,9 +347,9 @@ class Guard(Shared):
         )
         return pieces
 
-    def wrap(self, pipe: Any) -> hf.GuardedPipeline:
+    def wrap(self, pipe: Any) -> hf.WrappedPipeline:
         """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`."""
-        guarded: hf.GuardedPipeline = _hf().wrap(self, pipe)
+        guarded: hf.WrappedPipeline = _hf().wrap(self, pipe)
         return guarded
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import TextIteratorStreamer, pipeline
 
-from nco_guard.engines.hf import GuardedPipeline, wrap
+from nco_guard.engines.hf import WrappedPipeline, wrap
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.errors import UnsupportedError
 
@@ -20,7 +20,7 @@ def pipe(byte_level: Any, model_of: Any) -> Any:
 
 
 @pytest.fixture
-def guarded(pipe: Any, guard: Any) -> GuardedPipeline:
+def guarded(pipe: Any, guard: Any) -> WrappedPipeline:
     return wrap(guard, pipe)
 
 

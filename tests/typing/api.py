@@ -46,9 +46,9 @@ from nco_guard.audit import (
 from nco_guard.engines.hf import (
     GenerationOptions,
     GenerationResult,
-    GuardedPipeline,
     GuardLogitsProcessor,
     StepReport,
+    WrappedPipeline,
 )
 from nco_guard.engines.hf.continuous import ContinuousBatch, RequestResult, generate_batch
 from nco_guard.policy import Rule
@@ -149,7 +149,7 @@ def models(guard: Guard, model: Any, tokenizer: Any, ids: torch.Tensor, pipe: An
     guard.generate(model, tokenizer, [{"role": "user", "content": "Hello"}], logits_processor=[unchanged])
     for piece in guard.stream(model, tokenizer, "a", max_new_tokens=4, do_sample=True, top_k=None):
         assert_type(piece, str)
-    assert_type(guard.wrap(pipe), GuardedPipeline)
+    assert_type(guard.wrap(pipe), WrappedPipeline)
 
     guard.generate(model, tokenizer, "a", temprature=0.8)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     guard.generate(model, tokenizer, "a", max_tokens=4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

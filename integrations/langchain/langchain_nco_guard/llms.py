@@ -20,8 +20,7 @@ from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, with_policy
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
-from nco_guard.engines.hf import GenerationResult, TextStream, wrap
-from nco_guard.engines.hf import GuardedPipeline as GuardedTransformersPipeline
+from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.streaming import in_pieces
@@ -93,7 +92,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
                 "pipeline_kwargs": {**kept, **(values.get("pipeline_kwargs") or {})},
             }
             pipe = values["pipeline"] = pipe.pipeline
-        if isinstance(pipe, GuardedTransformersPipeline):
+        if isinstance(pipe, WrappedPipeline):
             raise UnsupportedError(
                 "pipeline: it is guarded already; pass the pipeline itself, and the guard as guard="
             )
@@ -133,13 +132,13 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         copied.guard = copied.guard  # guards its pipeline, see __setattr__
         return copied
 
-    def _guarded(self) -> GuardedTransformersPipeline:
+    def _guarded(self) -> WrappedPipeline:
         pipe, guard = self.pipeline, as_guard(self.guard)
-        if isinstance(pipe, GuardedTransformersPipeline):
+        if isinstance(pipe, WrappedPipeline):
             return pipe.under(guard)
         return guard.wrap(pipe)
 
-    def _recording(self, written: _Written) -> GuardedTransformersPipeline:
+    def _recording(self, written: _Written) -> WrappedPipeline:
         return wrap(self.guard, unwrap(self._guarded()), on_result=written.add)
 
     def _bound(self) -> BoundGuard:

@@ -7,7 +7,7 @@ transformers than the rest.
 from nco_guard.engines.hf.device import DeviceLogitsProcessor
 from nco_guard.engines.hf.generation import GenerationResult, GuardLike, generate, stream
 from nco_guard.engines.hf.parameters import BatchOptions, GenerationOptions, StreamOptions
-from nco_guard.engines.hf.pipeline import GuardedPipeline, wrap
+from nco_guard.engines.hf.pipeline import WrappedPipeline, wrap
 from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
 from nco_guard.engines.hf.streaming import TextStream
 
@@ -18,10 +18,10 @@ __all__ = [
     "GenerationResult",
     "GuardLike",
     "GuardLogitsProcessor",
-    "GuardedPipeline",
     "StepReport",
     "StreamOptions",
     "TextStream",
+    "WrappedPipeline",
     "generate",
     "stream",
     "wrap",

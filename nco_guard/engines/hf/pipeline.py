@@ -10,7 +10,7 @@ from nco_guard.arguments import whole_characters
 from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, generate_ids
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["GuardedModel", "GuardedPipeline", "unwrap", "wrap"]
+__all__ = ["GuardedModel", "WrappedPipeline", "unwrap", "wrap"]
 
 # What is handed out describes the pipeline and its model. Anything else may lead to text: it is refused, so that what a
 # later transformers adds is refused too.
@@ -66,18 +66,18 @@ class _NotGuarded(UnsupportedError, AttributeError):
 
 def wrap(
     guard: GuardLike, pipe: Any, *, sink: Sink | None = None, on_result: OnResult | None = None
-) -> GuardedPipeline:
+) -> WrappedPipeline:
     """A pipeline with the same interface as `pipe`, every call of which is guarded.
 
     `on_result` is given what is known of each batch, outcomes and ids, which the pipeline's answer leaves out. `pipe`
     itself is not changed. Raises `UnsupportedError` for tasks other than text generation, and for a pipeline
     that is guarded already.
     """
-    if isinstance(pipe, GuardedPipeline):
+    if isinstance(pipe, WrappedPipeline):
         raise UnsupportedError("this pipeline is guarded already; wrap the one that it was made of")
     if getattr(pipe, "task", None) != "text-generation":
         raise _no_pipeline(pipe)
-    return GuardedPipeline(guard, pipe, sink, on_result)
+    return WrappedPipeline(guard, pipe, sink, on_result)
 
 
 def _no_pipeline(given: Any) -> UnsupportedError:
@@ -91,12 +91,12 @@ def _no_pipeline(given: Any) -> UnsupportedError:
     return UnsupportedError(f"pipe: {type(given).__name__} is no pipeline; {mend}")
 
 
-def unwrap(pipe: GuardedPipeline) -> Any:
+def unwrap(pipe: WrappedPipeline) -> Any:
     """The pipeline that `wrap` was given, unguarded: for adapters, which check it and make it guarded again."""
     return pipe._pipe
 
 
-class GuardedPipeline:
+class WrappedPipeline:
     """What `wrap` returns: call it like the pipeline.
 
     Guarantee: that of `generate`, for the text that the pipeline adds to the prompt. Strings, lists, chats,
@@ -147,9 +147,9 @@ class GuardedPipeline:
         """The pipeline's model: what describes it, and a guarded `generate`."""
         return self._model(None)
 
-    def under(self, guard: GuardLike) -> GuardedPipeline:
+    def under(self, guard: GuardLike) -> WrappedPipeline:
         """The same pipeline under another guard."""
-        return GuardedPipeline(guard, self._pipe, self._sink, self._on_result)
+        return WrappedPipeline(guard, self._pipe, self._sink, self._on_result)
 
     def _model(self, skip: bool | None) -> GuardedModel:
         """The model for a call that skips special tokens in its texts, or not; None: as the pipeline was made."""
@@ -178,7 +178,7 @@ class GuardedPipeline:
         return sorted({*super().__dir__(), *own})
 
     def __repr__(self) -> str:
-        return f"GuardedPipeline({type(self._pipe).__name__}, guard={self._guard!r})"
+        return f"WrappedPipeline({type(self._pipe).__name__}, guard={self._guard!r})"
 
 
 class GuardedModel:
