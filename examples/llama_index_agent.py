@@ -18,7 +18,7 @@ def lookup_order(order_id: str) -> str:
 async def main() -> None:
     policy = Policy.from_presets("pii")
     audit = MemorySink()
-    llm = NCOGuardLLM(model_path(), policy=policy, audit=audit, max_new_tokens=96)
+    llm = NCOGuardLLM(model_path(), guard=policy, audit=audit, max_new_tokens=96)
     agent = FunctionAgent(tools=[lookup_order], llm=llm, system_prompt=SYSTEM_PROMPT)
 
     run = agent.run("Where is order A-1042?")

@@ -15,11 +15,11 @@ from nco_guard.errors import ViolationError
 policy = Policy.from_presets("pii")
 answer = "Write to daniel.cohen@example.com, or come to the shop in Oslo. It is open until six."
 
-llm = VerifiedLLM(ScriptedLLM(script=[answer], size=4), policy=policy, action="redact")
+llm = VerifiedLLM(ScriptedLLM(script=[answer], size=4), guard=policy, action="redact")
 print("redact:", "|".join(chunk.delta or "" for chunk in llm.stream_complete("How can I reach him?")))
 
 try:
-    VerifiedLLM(ScriptedLLM(script=[answer]), policy=policy).complete("How can I reach him?")
+    VerifiedLLM(ScriptedLLM(script=[answer]), guard=policy).complete("How can I reach him?")
 except ViolationError as error:
     print("raise: ", error)
 
@@ -33,7 +33,7 @@ async def ask() -> None:
     call = ToolCallBlock(tool_call_id="1", tool_name="lookup_customer", tool_kwargs={"name": "Daniel Cohen"})
     hosted = ScriptedLLM(script=[ChatMessage(blocks=[call]), answer], size=4)
     tool = verified_tool(FunctionTool.from_defaults(lookup_customer), policy)
-    agent = FunctionAgent(tools=[tool], llm=VerifiedLLM(hosted, policy=policy, action="redact"))
+    agent = FunctionAgent(tools=[tool], llm=VerifiedLLM(hosted, guard=policy, action="redact"))
     handler = agent.run("How can I reach Daniel Cohen?")
     print("agent: ", end="")
     async for event in handler.stream_events():

@@ -30,7 +30,7 @@ policy = Policy.from_presets("pii")
 log = Path(tempfile.mkdtemp()) / "audit.jsonl"
 
 with JsonLinesSink(log) as audit:
-    llm = NCOGuardLLM(model_path(), policy=policy, audit=audit, max_new_tokens=64)
+    llm = NCOGuardLLM(model_path(), guard=policy, audit=audit, max_new_tokens=64)
     # The embedding is a stand-in: what is retrieved does not matter here, what is shown of it does.
     index = VectorStoreIndex.from_documents(documents, embed_model=MockEmbedding(embed_dim=8))
     engine = index.as_query_engine(

@@ -159,10 +159,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "Session.under": (lambda bound: BOUND.session().under(bound), {"bound": BOUND}),
     "Session.rollback": (lambda n: _advanced().rollback(n), {"n": 1}),
-    "Cleaner": (Cleaner, {"guard_like": GUARD, "action": "redact", "replacement": "-", "record": None}),
+    "Cleaner": (Cleaner, {"guard": GUARD, "action": "redact", "replacement": "-", "record": None}),
     "ReplyReader": (
         ReplyReader,
-        {"policy": GUARD, "context": "", "stop": (), "marks": ("<", ">"), "begun": ""},
+        {"guard": GUARD, "context": "", "stop": (), "marks": ("<", ">"), "begun": ""},
     ),
     "ReplyReader.feed": (lambda text: _read(ReplyReader(GUARD), text), {"text": "hi"}),
     "texts_of": (lambda value: [*texts_of(value)], {"value": "hi"}),

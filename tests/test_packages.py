@@ -64,14 +64,14 @@ keeps(agent.invoke({"messages": [("human", question)]})["messages"][-1].text)
 WITH_LLAMA = """
 from llama_index.core.llms import ChatMessage
 from llama_index.llms.nco_guard import NCOGuardLLM
-llm = NCOGuardLLM(model, tokenizer, policy=policy, max_new_tokens=16)
+llm = NCOGuardLLM(model, tokenizer, guard=policy, max_new_tokens=16)
 keeps(llm.complete(question).text)
 keeps("".join(chunk.delta for chunk in llm.stream_chat([ChatMessage(role="user", content=question)])))
 """
 WITH_HUGGINGFACE_LLM = """
 from llama_index.llms.huggingface import HuggingFaceLLM
 bare = HuggingFaceLLM(model=model, tokenizer=tokenizer, context_window=1024, max_new_tokens=16)
-keeps(NCOGuardLLM.from_huggingface_llm(bare, policy=policy).complete(question).text)
+keeps(NCOGuardLLM.from_huggingface_llm(bare, guard=policy).complete(question).text)
 """
 
 

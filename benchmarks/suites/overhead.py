@@ -101,7 +101,7 @@ def llama_index() -> None:
         generate_kwargs={"suppress_tokens": [tokenizer.eos_token_id], "do_sample": False},
     )
     guarded = {
-        f"NCOGuardLLM, {n}": NCOGuardLLM.from_huggingface_llm(bare, policy=p) for n, p in POLICIES.items()
+        f"NCOGuardLLM, {n}": NCOGuardLLM.from_huggingface_llm(bare, guard=p) for n, p in POLICIES.items()
     }
     show(
         {"HuggingFaceLLM": bare, **guarded},

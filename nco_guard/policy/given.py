@@ -1,16 +1,23 @@
-"""What callers give as a policy: a `Policy`, or something that one could be made of, which is refused with how."""
+"""What callers give as a policy: a `Policy`, or something that one is made of; for the rest, how to make one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from nco_guard.errors import ArgumentError
+from nco_guard.errors import ArgumentError, PresetError
+from nco_guard.policy import presets
+from nco_guard.policy._errors import named
 from nco_guard.policy.models import Policy
 from nco_guard.policy.rules import AutomatonRule, RegexRule, StringRule
 
-__all__ = ["checked_policy", "no_policy"]
+__all__ = ["checked_policy", "given_policy", "no_policy"]
+
+_WANTED = "a Guard, a Policy, the path of a policy file, a preset's name or a list of names"
+_PATHS = (".yaml", ".yml", ".json")
+_SEPARATORS = {"/", os.sep, os.altsep or os.sep}
 
 _MENDS = (
     (
@@ -29,6 +36,39 @@ def checked_policy(value: Any) -> Policy:
     if not isinstance(value, Policy):
         raise no_policy("policy must be a Policy", value)
     return value
+
+
+def given_policy(source: Any) -> Policy:
+    """The policy that is given as `guard=`: a `Policy`, a path, or names of presets.
+
+    A path is an `os.PathLike`, or a str that ends in .yaml, .yml or .json or holds a path separator; any other str is
+    the name of a preset, whatever files there are. A list or tuple holds names. Errors: `ArgumentError` for anything
+    else, with how to come by a policy; `PresetError`; `PolicyError` for what the file says.
+    """
+    if isinstance(source, Policy):
+        return source
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
+        return Policy.from_file(source)
+    names = (source,) if isinstance(source, str) else source
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise no_policy(f"guard: {_WANTED} is needed", source)
+    known = presets.available()
+    if unknown := [name for name in names if name not in known]:
+        raise PresetError(
+            f"there is no preset {named(unknown[0], known)}; there are: {', '.join(known)}; a path ends in "
+            f"{', '.join(_PATHS)} or holds a separator",
+            field="guard",
+        )
+    return _of_presets(tuple(names))
+
+
+def _is_path(text: str) -> bool:
+    return text.lower().endswith(_PATHS) or any(mark in text for mark in _SEPARATORS)
+
+
+@lru_cache(16)
+def _of_presets(names: tuple[str, ...]) -> Policy:
+    return Policy.from_presets(*names)
 
 
 def no_policy(wanted: str, value: Any) -> ArgumentError:

@@ -30,7 +30,8 @@ class Cleaner:
     """Looks into any Python value under a policy, and redacts, refuses or reports what it finds.
 
     Args:
-        guard_like: a `Guard`, a `Policy` or a compiled policy.
+        guard: a `Guard`, a `Policy`, a preset's name or several, the path of a policy file (`nco_guard.guards`), or a
+            compiled policy.
         action: "redact" puts `replacement` where a match was; "raise" raises `ViolationError`; "report" changes
             nothing.
         replacement: None, the default, is `nco_guard.scan.default_replacement`, which no policy forbids.
@@ -50,7 +51,7 @@ class Cleaner:
 
     def __init__(
         self,
-        guard_like: Any,
+        guard: Any,
         action: OnMatch = "redact",
         *,
         replacement: Replacement = None,
@@ -62,7 +63,7 @@ class Cleaner:
             raise ArgumentError(f"record: give a RunRecorder, or None, not {type(record).__name__}")
         self.action: OnMatch = action
         self.where = where
-        self.finder = Finder(guard_like, replacement)
+        self.finder = Finder(guard, replacement)
         self._record = record
 
     def at(self, where: str) -> Cleaner:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nco_guard.compiler import compiled_of
+from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.errors import RedactionError
+from nco_guard.policy.given import given_policy
 from nco_guard.scan import Verifier
 from nco_guard.scan.findings import Finding, Report
 from nco_guard.scan.replacing import Replacement, Replacer
@@ -22,7 +23,9 @@ class Finder:
     """
 
     def __init__(self, source: Any, replacement: Replacement) -> None:
-        self.compiled = compiled_of(source)
+        is_guard = isinstance(getattr(source, "verifier", None), Verifier)
+        ready = is_guard or isinstance(source, CompiledPolicy)
+        self.compiled = compiled_of(source if ready else given_policy(source))
         self.verifier = Verifier.of(self.compiled)
         self.replacement = replacement
         self.replacer = Replacer(self.compiled, replacement)

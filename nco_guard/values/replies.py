@@ -60,7 +60,7 @@ class ReplyReader:
     """Reads the text of one reply as it grows; `feed` and `finish` give what is new.
 
     Args:
-        policy: a `Guard`, a `Policy` or a compiled policy: what nothing that is shown may match.
+        guard: what nothing that is shown may match, in one of the forms that `Cleaner` takes.
         context: the prompt, for rules that read it.
         stop: strings before which the reply ends; they are no part of it.
         marks: what a call begins and ends with; None where the text is nothing but text.
@@ -82,7 +82,7 @@ class ReplyReader:
 
     def __init__(
         self,
-        policy: Any,
+        guard: Any,
         *,
         context: str = "",
         stop: Sequence[str] = (),
@@ -98,7 +98,7 @@ class ReplyReader:
             and all(isinstance(m, str) and m for m in marks)
         ):
             raise UnsupportedError("marks: two strings that are not empty, or None where there are no calls")
-        self._finder = Finder(policy, "")  # nothing is replaced
+        self._finder = Finder(guard, "")  # nothing is replaced
         self._context = arguments.text("context", context)
         self._stops = tuple(one for one in arguments.texts("stop", stop) if one)
         self._marks = marks

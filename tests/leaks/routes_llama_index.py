@@ -232,7 +232,7 @@ _llms = partial(routes, ROUTES, carries=["reply"], covers=[_NAMES + "VerifiedLLM
 def verified(run: Run, name: str, action: str) -> Any:
     with observed(run.places), watched_callbacks(run.places) as manager:
         hosted = HostedLLM(script=[run.value()], callback_manager=manager)
-        llm = VerifiedLLM(hosted, policy=run.guard(), action=action)
+        llm = VerifiedLLM(hosted, guard=run.guard(), action=action)
         run.places.add("llm", [llm.to_payload(), llm.metadata])
         return _either(_ALL[name], llm, run)
 
@@ -258,14 +258,14 @@ def _either(use: Callable[[Any, Run], Any], llm: Any, run: Run) -> Any:
 def failing(run: Run, name: str) -> Any:
     with observed(run.places):
         hosted = HostedLLM(script=[Reply([TextBlock(text="Some text")], error=run.value())])
-        return _either(_USES[name], VerifiedLLM(hosted, policy=run.guard(), action="redact"), run)
+        return _either(_USES[name], VerifiedLLM(hosted, guard=run.guard(), action="redact"), run)
 
 
 def _local(run: Run, tokens: int, **options: Any) -> NCOGuardLLM:
     return NCOGuardLLM(
         insisting(run.value()),
         tokenizer(),
-        policy=run.guard(),
+        guard=run.guard(),
         max_new_tokens=tokens,
         generate_kwargs={"do_sample": False},
         **options,
@@ -507,7 +507,7 @@ _agents = partial(
 async def agents_answer(run: Run, kind: str, mode: str) -> None:
     with observed(run.places):
         hosted = HostedLLM(script=[run.value(), Reply([TextBlock(text=_ANSWERS)])])
-        llm = VerifiedLLM(hosted, policy=run.guard(), action="redact")
+        llm = VerifiedLLM(hosted, guard=run.guard(), action="redact")
         await _run_agent(run, _agent(llm, [_lookup()], kind, mode))
 
 
@@ -531,7 +531,7 @@ async def agents_call(run: Run, kind: str, mode: str) -> None:
     with observed(run.places):
         hosted = HostedLLM(script=[first, Reply([TextBlock(text=_ANSWERS)])])
         guard = run.guard()
-        llm = VerifiedLLM(hosted, policy=guard, action="redact")
+        llm = VerifiedLLM(hosted, guard=guard, action="redact")
         await _run_agent(run, _agent(llm, [verified_tool(_lookup(result), guard)], kind, mode))
 
 

@@ -200,7 +200,7 @@ def test_bad_settings() -> None:
     with pytest.raises(ValueError, match="action 'drop'"):
         cleaner(action="drop")
     with pytest.raises(TypeError, match="a Guard, a Policy"):
-        Cleaner("policy.yaml")
+        Cleaner(b"pii")
     with pytest.raises(PolicyError, match="replacement"):
         cleaner(replacement="canary")
 

@@ -12,12 +12,12 @@ _PIECES = (
     "they would repeat the text in pieces, and what was masked; an audit log has what interventions changed"
 )
 _CHAT: Mapping[str, str] = {
-    "guard": "a call takes policy=...",
     "logprobs": _PIECES,
     "max_completion_tokens": "it is max_tokens=...",
     "max_new_tokens": "it is max_tokens=...",
     "model": "this object is one model; make another for another model",
     "n": "it is num_return_sequences=..., and generate() gives all of them",
+    "policy": "a call takes guard=...",
     "presence_penalty": "the nearest here is repetition_penalty=...",
     "frequency_penalty": "the nearest here is repetition_penalty=...",
     "seed": "sampling is seeded for the process: transformers.set_seed(...) before the call",
@@ -25,13 +25,13 @@ _CHAT: Mapping[str, str] = {
     "top_logprobs": _PIECES,
 }
 _PIPELINE: Mapping[str, str] = {
-    "guard": "a call takes policy=...",
     "logprobs": _PIECES,
     "max_new_tokens": 'it is pipeline_kwargs={"max_new_tokens": ...}',
     "max_tokens": 'it is pipeline_kwargs={"max_new_tokens": ...}',
     "model": "this object is one model; GuardedPipeline.from_model_id(path, guard=...) makes another",
     "model_id": "this object is one model; GuardedPipeline.from_model_id(path, guard=...) makes another",
     "n": 'it is pipeline_kwargs={"num_return_sequences": ...}, and generate() gives all of them',
+    "policy": "a call takes guard=...",
     "seed": "sampling is seeded for the process: transformers.set_seed(...) before the call",
     "stop_sequences": "a call takes stop=[...]",
     "temperature": 'it is pipeline_kwargs={"do_sample": True, "temperature": ...}',

@@ -13,10 +13,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from langchain_nco_guard._guards import GuardSource, as_guard
 from nco_guard import Report
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.copies import Staying
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardAuditHandler"]

@@ -32,19 +32,13 @@ from langchain_nco_guard._chat_format import (
 )
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._guards import (
-    GuardSource,
-    as_guard,
-    bind_to_model,
-    joined,
-    seeing_through_json,
-    with_policy,
-)
+from langchain_nco_guard._guards import bind_to_model, joined, seeing_through_json
 from langchain_nco_guard._structured import parsed_output
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
+from nco_guard.guards import GuardSource, as_guard, guard_for_call
 
 __all__ = ["ChatNCOGuard"]
 
@@ -91,8 +85,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     Attributes:
         model: a causal language model of transformers with a chat template, or a path or name for `from_pretrained`.
         tokenizer: its tokenizer; needed unless `model` is a path.
-        guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own: `invoke(..., policy=...)`,
-            which replaces this one for that call.
+        guard: a `Guard`, a `Policy`, a preset's name or several, or the path of a policy file (`nco_guard.guards`). A
+            call may have its own: `invoke(..., guard=...)`, which replaces this one for that call.
         generation_kwargs: further options of `model.generate`.
 
     `max_tokens`, `temperature` (0: greedy), `top_p`, `top_k`, `stop` and `timeout` (seconds) are LangChain's standard
@@ -102,7 +96,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     Stop strings are left out of the text, which is cut back to where it may end.
     Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
 
-    Example: `ChatNCOGuard(model="path/to/model", guard=Policy.from_presets("pii")).invoke("Hello")`.
+    Example: `ChatNCOGuard(model="path/to/model", guard="pii").invoke("Hello")`.
     """
 
     model: Any
@@ -122,7 +116,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, arbitrary_types_allowed=True)
 
-    # Enforced besides, whatever policy a call has.
+    # Enforced besides, whatever guard a call has.
     _also: tuple[Guard, ...] = PrivateAttr(default=())
     # Somebody will parse the text of the answer as JSON.
     _json: bool = PrivateAttr(default=False)
@@ -179,7 +173,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return cls(model=inner.model, tokenizer=inner.tokenizer, guard=guard, **options)
 
     def under(self, guard: GuardSource) -> Self:
-        """The same model under a further policy, which a call's own policy does not replace."""
+        """The same model under a further policy, which a call's own guard does not replace."""
         further = as_guard(guard)
         if any(known.policy.digest == further.policy.digest for known in self._also):
             return self
@@ -187,9 +181,9 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         model._also = (*self._also, further)
         return model
 
-    def _enforced(self, policy: GuardSource | None = None) -> Guard:
+    def _enforced(self, guard: GuardSource | None = None) -> Guard:
         """Everything that a call enforces."""
-        return reduce(joined, self._also, self.guard if policy is None else with_policy(self.guard, policy))
+        return reduce(joined, self._also, guard_for_call(self.guard, guard))
 
     def _resolve_model_profile(self) -> ModelProfile:
         """What the model takes and gives, as far as its configuration says."""
@@ -238,8 +232,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         }
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
-        if "policy" in kwargs:
-            kwargs["policy"] = self._enforced(kwargs["policy"]).log.digest
+        if "guard" in kwargs:
+            kwargs["guard"] = self._enforced(kwargs["guard"]).log.digest
         return super()._get_invocation_params(stop=stop, **kwargs)
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
@@ -361,7 +355,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             if name not in _NOT_OPTIONS and name != "response_format"
         }
         refuse_other_words(given)
-        guard = self._enforced(given.pop("policy", None))
+        guard = self._enforced(given.pop("guard", None))
         tools = given.pop("tools", None)
         choice = given.pop("tool_choice", None)
         if choice == "none":
@@ -480,7 +474,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return reply
 
     def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:
-        guard = self._enforced(kwargs.get("policy"))
+        guard = self._enforced(kwargs.get("guard"))
         return {
             "model_name": self.model_name,
             "model_provider": "nco-guard",

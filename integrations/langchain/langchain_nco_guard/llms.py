@@ -17,7 +17,7 @@ from transformers import StoppingCriteria
 
 from langchain_nco_guard._chat_format import Reply
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._guards import GuardSource, as_guard, bind_to_model, with_policy
+from langchain_nco_guard._guards import bind_to_model
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
@@ -25,6 +25,7 @@ from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
+from nco_guard.guards import GuardSource, as_guard, guard_for_call
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedPipeline"]
@@ -60,8 +61,8 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         pipeline: a transformers text-generation pipeline, or an existing `HuggingFacePipeline`. For a model's path:
             `GuardedPipeline.from_model_id(path, guard=...)`. Kept as a guarded one: nothing unguarded can be reached
             through it.
-        guard: a `Guard`, a `Policy`, or the path of a policy file. A call may have its own, `invoke(..., policy=...)`,
-            which replaces this one for that call.
+        guard: a `Guard`, a `Policy`, a preset's name or several, or the path of a policy file (`nco_guard.guards`). A
+            call may have its own, `invoke(..., guard=...)`, which replaces this one for that call.
         pipeline_kwargs: options of generation, given with the pipeline's calls (`HuggingFacePipeline` ignores them
             beside `pipeline=`); a call may add its own.
 
@@ -164,16 +165,16 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     def _llm_type(self) -> str:
         return "nco_guard_pipeline"
 
-    # -- per-call policies -------------------------------------------------------------------------------------
+    # -- guards of calls ----------------------------------------------------------------------------------------
 
     def for_call(self, kwargs: dict[str, Any]) -> Self:
-        """This LLM with the policy and the options of one call, which are taken out of `kwargs`.
+        """This LLM with the guard and the options of one call, which are taken out of `kwargs`.
 
         LangChain's cache looks at the LLM and not at what a call was given.
         """
         update: dict[str, Any] = {}
-        if "policy" in kwargs:
-            update["guard"] = with_policy(self.guard, kwargs.pop("policy"))
+        if "guard" in kwargs:
+            update["guard"] = guard_for_call(self.guard, kwargs.pop("guard"))
         if "pipeline_kwargs" in kwargs:
             update["pipeline_kwargs"] = self._options(kwargs.pop("pipeline_kwargs") or {})
         return self.model_copy(update=update) if update else self

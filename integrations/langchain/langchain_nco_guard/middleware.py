@@ -16,11 +16,11 @@ from langgraph.types import Command
 
 from langchain_nco_guard._agent import guarded_request, guarded_tool_request, refuse_unguarded_models
 from langchain_nco_guard._cleaning import Cleaner
-from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._models import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatModel
 from nco_guard import Guard, OnMatch, arguments
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
 
 __all__ = ["NCOGuardMiddleware"]

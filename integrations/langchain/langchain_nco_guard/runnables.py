@@ -8,8 +8,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig, RunnableGenerator
 
 from langchain_nco_guard._cleaning import Cleaner
-from langchain_nco_guard._guards import GuardSource, as_guard
 from nco_guard import Guard, OnMatch, arguments
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement, StreamVerifier
 from nco_guard.values import ValueStream
 

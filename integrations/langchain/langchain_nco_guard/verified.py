@@ -18,13 +18,13 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._guards import GuardSource, as_guard
 from langchain_nco_guard._hidden import HiddenCalls
 from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
 from langchain_nco_guard.runnables import guard_runnable
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.guards import GuardSource, as_guard
 
 __all__ = ["ACTIONS", "RETRY_PROMPT", "VerifiedChatModel"]
 

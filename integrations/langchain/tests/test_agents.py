@@ -329,7 +329,7 @@ def test_a_policy_given_with_the_call_is_joined_and_replaces_nothing(
 ) -> None:
     class Sets(AgentMiddleware[Any, Any, Any]):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
-            return handler(request.override(model_settings={"policy": other_policy}))
+            return handler(request.override(model_settings={"guard": other_policy}))
 
     made = create_agent(local(max_tokens=24), middleware=[Sets(), NCOGuardMiddleware(policy)])
     answer = made.invoke({"messages": [("human", "How can I reach Daniel Cohen?")]})["messages"][-1]
@@ -407,7 +407,7 @@ def test_bad_usage_is_refused_at_construction(policy: Policy) -> None:
             VerifiedChatModel.over(hosted(), policy, action=other)
     with pytest.raises(PolicyError, match="replacement itself"):
         NCOGuardMiddleware(policy, replacement="a@example.com")
-    with pytest.raises(TypeError, match="a Guard, a Policy"):
+    with pytest.raises(TypeError, match="guard: a Guard, a Policy"):
         NCOGuardMiddleware(None)  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="replacement itself"):
         VerifiedChatModel.over(hosted(), policy, replacement="a@example.com")

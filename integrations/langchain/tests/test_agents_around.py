@@ -102,7 +102,7 @@ def test_models_and_settings_that_later_middleware_puts_in_stay_guarded(
     made = create_agent(scripted("fine"), middleware=[guard, Sets(model=scripted().bind(stop=["x"]))])
     texts = [chunk.text for chunk, _ in made.stream(ASK, stream_mode="messages")]
     assert "".join(texts) == SAFE
-    own = Sets(model_settings={"policy": other_policy})
+    own = Sets(model_settings={"guard": other_policy})
     made = create_agent(local(max_tokens=24), middleware=[guard, own])
     answer = made.invoke({"messages": [("human", "How can I reach Daniel Cohen?")]})["messages"][-1]
     check_everything(policy, answer)

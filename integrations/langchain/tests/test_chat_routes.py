@@ -110,16 +110,16 @@ async def test_a_call_may_have_its_own_policy_and_caches_tell(
     chat: ChatNCOGuard, policy: Policy, other_policy: Policy, cache: InMemoryCache
 ) -> None:
     first = check_message(policy, chat.invoke(ASK))
-    second = chat.invoke(ASK, policy=other_policy)
+    second = chat.invoke(ASK, guard=other_policy)
     assert "Daniel" in first.text
     assert "Daniel" not in second.text
     assert second.response_metadata["policy_digest"] == other_policy.digest
     assert len(cache._cache) == 2
     assert chat.invoke(ASK).text == first.text
-    assert chat.bind(policy=other_policy).invoke(ASK).text == second.text
+    assert chat.bind(guard=other_policy).invoke(ASK).text == second.text
     assert chat.model_copy(update={"guard": Guard(other_policy)}).invoke(ASK).text == second.text
-    assert (await chat.ainvoke(ASK, policy=Guard(other_policy))).text == second.text
-    assert "".join(chunk.text for chunk in chat.stream(ASK, policy=other_policy)) == second.text
+    assert (await chat.ainvoke(ASK, guard=Guard(other_policy))).text == second.text
+    assert "".join(chunk.text for chunk in chat.stream(ASK, guard=other_policy)) == second.text
 
 
 @pytest.mark.parametrize("stop", ["reached", " or by", "@", "hed"])

@@ -115,14 +115,14 @@ async def test_a_call_may_have_its_own_policy(
     llm: GuardedPipeline, policy: Policy, other_policy: Policy, prompts: list[str]
 ) -> None:
     prompt = prompts[0]
-    own = llm.invoke(prompt, policy=other_policy)
+    own = llm.invoke(prompt, guard=other_policy)
     assert "Daniel" not in own
     assert own != llm.invoke(prompt)
-    assert own == await llm.ainvoke(prompt, policy=other_policy)
-    assert own == llm.bind(policy=other_policy).invoke(prompt)
-    assert own == llm.batch([prompt], policy=other_policy)[0]
-    assert own == "".join(llm.stream(prompt, policy=other_policy))
-    assert own == "".join([piece async for piece in llm.astream(prompt, policy=Guard(other_policy))])
+    assert own == await llm.ainvoke(prompt, guard=other_policy)
+    assert own == llm.bind(guard=other_policy).invoke(prompt)
+    assert own == llm.batch([prompt], guard=other_policy)[0]
+    assert own == "".join(llm.stream(prompt, guard=other_policy))
+    assert own == "".join([piece async for piece in llm.astream(prompt, guard=Guard(other_policy))])
     assert check_text(policy, llm.invoke(prompt))
 
 
@@ -147,7 +147,7 @@ async def test_the_cache_tells_policies_options_and_the_bare_pipeline_apart(
     assert not verify(policy, bare).ok
     first = check_text(policy, llm.invoke(prompt))
     second = GuardedPipeline(pipeline=pipe, guard=other_policy).invoke(prompt)
-    third = llm.invoke(prompt, policy=other_policy)
+    third = llm.invoke(prompt, guard=other_policy)
     assert len({bare, first, second}) == 3
     assert second == third
     assert check_text(policy, await llm.ainvoke(prompt)) == first
@@ -246,7 +246,7 @@ def test_runs_are_recorded_in_the_guards_audit_sink(pipe: Any, policy: Policy, p
     sink = MemorySink()
     llm = GuardedPipeline(pipeline=pipe, guard=Guard(policy, audit=sink))
     "".join(llm.stream(prompts[0]))
-    llm.invoke(prompts[0], policy=Policy(name="p", rules=(StringRule(id="x", strings=("Daniel",)),)))
+    llm.invoke(prompts[0], guard=Policy(name="p", rules=(StringRule(id="x", strings=("Daniel",)),)))
     kinds = [event.kind for event in sink.events]
     assert kinds.count("run_started") == kinds.count("run_finished") == 2
     assert "intervention" in kinds
@@ -294,7 +294,7 @@ def test_bad_usage_is_refused_at_construction(pipe: Any, policy: Policy, llm: Gu
         build(pipeline_kwargs={"penalty_alpha": 0.6})
     with pytest.raises(PolicyError):
         build(guard="no-such-file.txt")
-    with pytest.raises(TypeError, match="a Guard, a Policy or the path"):
+    with pytest.raises(TypeError, match="a Guard, a Policy, the path"):
         build(guard=3)
     with pytest.raises(UnsupportedError, match="task"):
         GuardedPipeline.from_model_id("anything", "summarization", guard=policy)

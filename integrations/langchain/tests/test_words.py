@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,16 +12,24 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from langchain_nco_guard import ChatNCOGuard, GuardedPipeline, NCOGuardAuditHandler, NCOGuardMiddleware
-from nco_guard import Policy
+from langchain_nco_guard import (
+    ChatNCOGuard,
+    GuardedPipeline,
+    NCOGuardAuditHandler,
+    NCOGuardMiddleware,
+    VerifiedChatModel,
+    guard_runnable,
+)
+from langchain_nco_guard.testing import ScriptedChatModel
+from nco_guard import Guard, Policy
 from nco_guard.audit import MemorySink
-from nco_guard.errors import PolicyError, UnsupportedError
+from nco_guard.errors import ArgumentError, PresetError, UnsupportedError
 
 CHAT = {
     "model": ("x", "this object is one model"),
     "max_new_tokens": (5, "max_tokens"),
     "max_completion_tokens": (5, "max_tokens"),
-    "guard": ("pii", r"policy=\.\.\."),
+    "policy": ("pii", r"guard=\.\.\."),
     "seed": (1, "set_seed"),
     "n": (2, "num_return_sequences"),
     "logprobs": (True, "repeat the text in pieces"),
@@ -46,7 +56,7 @@ def test_the_same_words_at_construction(local: Any, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["model", "guard", "max_tokens", "max_new_tokens", "seed", "n", "logprobs", "temperature"]
+    "word", ["model", "policy", "max_tokens", "max_new_tokens", "seed", "n", "logprobs", "temperature"]
 )
 def test_words_of_other_llms(pipe: Any, policy: Policy, word: str) -> None:
     llm = GuardedPipeline(pipeline=pipe, guard=policy)
@@ -55,17 +65,31 @@ def test_words_of_other_llms(pipe: Any, policy: Policy, word: str) -> None:
             use()
 
 
-def test_the_name_of_a_preset_is_not_a_path(loaded: tuple[Any, Any], pipe: Any) -> None:
-    for build in (
-        lambda: ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard="pii"),
-        lambda: GuardedPipeline(pipeline=pipe, guard="pii"),
-        lambda: NCOGuardMiddleware("pii"),
-        lambda: ChatNCOGuard(
-            model=loaded[0], tokenizer=loaded[1], guard=Policy.from_presets("secrets")
-        ).invoke("x", policy="pii"),
-    ):
-        with pytest.raises(PolicyError, match=r"Guard\.from_presets\('pii'\)"):
-            build()
+def test_a_guard_is_given_in_one_way_everywhere(loaded: tuple[Any, Any], pipe: Any, tmp_path: Path) -> None:
+    model, tokenizer = loaded
+    pii, written = Policy.from_presets("pii"), tmp_path / "written.yaml"
+    written.write_text(pii.to_yaml())
+    chat, llm = ChatNCOGuard(model=model, tokenizer=tokenizer, guard="secrets"), pipe
+    takes: dict[str, Callable[[Any], Guard]] = {
+        "chat": lambda it: ChatNCOGuard(model=model, tokenizer=tokenizer, guard=it).guard,
+        "chat, in a call": lambda it: chat._enforced(it),
+        "chat, besides": lambda it: chat.under(it)._also[0],
+        "pipeline": lambda it: GuardedPipeline(pipeline=llm, guard=it).guard,
+        "pipeline, in a call": lambda it: (
+            GuardedPipeline(pipeline=llm, guard="secrets").for_call({"guard": it}).guard
+        ),
+        "middleware": lambda it: NCOGuardMiddleware(it).guard,
+        "runnable": lambda it: guard_runnable(it).guard,
+        "audit": lambda it: NCOGuardAuditHandler(it, MemorySink()).guard,
+        "verified": lambda it: VerifiedChatModel.over(ScriptedChatModel(script=[]), it).guard,
+    }
+    for name, take in takes.items():
+        for given in (pii, Guard(pii), "pii", ["pii"], written, str(written)):
+            assert take(given).policy.rules == pii.rules, name
+        with pytest.raises(PresetError, match="no preset"):
+            take("written")
+        with pytest.raises(ArgumentError, match="guard: a Guard, a Policy, the path"):
+            take(b"pii")
 
 
 def test_the_profile_says_what_the_model_takes(local: Any) -> None:

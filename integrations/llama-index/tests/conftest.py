@@ -50,7 +50,7 @@ def pair() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="session")
 def llm(pair: tuple[Any, Any], policy: Policy) -> NCOGuardLLM:
-    return NCOGuardLLM(*pair, policy=policy, max_new_tokens=64)
+    return NCOGuardLLM(*pair, guard=policy, max_new_tokens=64)
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ async def test_without_the_guard_the_same_agent_tells_all(
     """So that the test above can fail."""
     nothing = Policy(name="nothing", rules=[StringRule(id="nothing", strings=["no such word"])])
     agent = FunctionAgent(
-        tools=tools, llm=NCOGuardLLM(*pair, policy=nothing), system_prompt=demo.SYSTEM_PROMPT
+        tools=tools, llm=NCOGuardLLM(*pair, guard=nothing), system_prompt=demo.SYSTEM_PROMPT
     )
     with pytest.raises(AssertionError):
         keeps([str(await agent.run(ASK))])
@@ -131,7 +131,7 @@ async def test_a_react_agent_acts_and_keeps_the_policy_on_the_way(
     leak = "Thought: I know.\nAnswer: Write to jane.doe@example.com or call 503-555-0123."
     answers = []
     for given in (policy, Policy(name="nothing", rules=[StringRule(id="nothing", strings=["no such word"])])):
-        llm = NCOGuardLLM(*pair, policy=given, max_new_tokens=80)
+        llm = NCOGuardLLM(*pair, guard=given, max_new_tokens=80)
         llm.generate_kwargs = {"logits_processor": [Steer(pair[1], action, leak)]}
         formatter = ReActChatFormatter.from_defaults(system_header=HEADER)
         agent = ReActAgent(tools=tools, llm=llm, formatter=formatter)
@@ -181,7 +181,7 @@ def test_arguments_keep_the_policy_while_they_are_written(
 ) -> None:
     """The model would copy the order number into the call; it has to write another."""
     policy = Policy(name="orders", rules=[StringRule(id="orders", strings=["1042"], json_escapes=True)])
-    response = llm.chat_with_tools(tools, user_msg=ASK, tool_choice="lookup_order", policy=policy)
+    response = llm.chat_with_tools(tools, user_msg=ASK, tool_choice="lookup_order", guard=policy)
     assert "1042" not in str(response.message.model_dump())
 
 
@@ -189,7 +189,7 @@ def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[F
     """A rule without `json_escapes` cannot see the escape while it is written; the call is refused when it is read."""
     call = r'<tool_call>{"name": "find", "arguments": {"key": "\u0061ss"}}</tool_call>'
     policy = Policy(name="word", rules=[StringRule(id="word", strings=["ass"])])
-    llm = NCOGuardLLM(*pair, policy=policy)
+    llm = NCOGuardLLM(*pair, guard=policy)
     tool = FunctionTool.from_defaults(lambda key: key, name="find", description="Find.")
     with pytest.raises(ViolationError, match="word"):
         llm.chat_with_tools([tool], user_msg="go", logits_processor=[Steer(pair[1], call)])
@@ -197,9 +197,7 @@ def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[F
     with pytest.raises(ViolationError, match="word"):
         assert not any(chunk.message.content or chunk.message.blocks for chunk in chunks)
     seeing = Policy(name="word", rules=[StringRule(id="word", strings=["ass"], json_escapes=True)])
-    answer = llm.chat_with_tools(
-        [tool], user_msg="go", policy=seeing, logits_processor=[Steer(pair[1], call)]
-    )
+    answer = llm.chat_with_tools([tool], user_msg="go", guard=seeing, logits_processor=[Steer(pair[1], call)])
     (called,) = llm.get_tool_calls_from_response(answer)
     assert called.tool_kwargs["key"].startswith("a")
     assert "ass" not in called.tool_kwargs["key"]
@@ -208,11 +206,11 @@ def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[F
 async def test_what_agents_and_programs_would_read_in_escapes_is_withheld(pair: tuple[Any, Any]) -> None:
     """Text is parsed by ReAct agents and programs; what it reads as then is looked at before it is shown."""
     policy = Policy(name="word", rules=[StringRule(id="word", strings=["ass"])])
-    llm = NCOGuardLLM(*pair, policy=policy)
+    llm = NCOGuardLLM(*pair, guard=policy)
 
     def steered(text: str) -> NCOGuardLLM:
         steer = {"logits_processor": [Steer(pair[1], text)]}
-        return NCOGuardLLM(*pair, policy=policy, generate_kwargs=steer)
+        return NCOGuardLLM(*pair, guard=policy, generate_kwargs=steer)
 
     said = r'{"order_id": "\u0061ss"}'
 
@@ -261,7 +259,7 @@ async def test_structured_prediction_goes_through_guarded_calls(llm: NCOGuardLLM
     assert llm.structured_predict(LookupOrder, prompt, order="B-2201").order_id
     assert (await llm.astructured_predict(LookupOrder, prompt, order="B-2201")).order_id
     policy = Policy(name="orders", rules=[StringRule(id="orders", strings=["2201"], json_escapes=True)])
-    guarded = llm.with_policy(policy)
+    guarded = llm.with_guard(policy)
     assert "2201" not in guarded.structured_predict(LookupOrder, prompt, order="B-2201").order_id
 
 

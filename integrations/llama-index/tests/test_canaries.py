@@ -155,7 +155,7 @@ async def test_agents_over_a_local_model(
     record: Record, pii: Policy, pair: tuple[Any, Any], lookups: list[FunctionTool]
 ) -> None:
     guard = Guard(pii, audit=record.sink)
-    llm = NCOGuardLLM(*pair, policy=guard, max_new_tokens=48)
+    llm = NCOGuardLLM(*pair, guard=guard, max_new_tokens=48)
     for agent in agents(llm, lookups):
         handler = agent.run(ASK)
         shown = [event async for event in handler.stream_events() if isinstance(event, AgentStream)]
@@ -171,7 +171,7 @@ async def test_agents_over_a_hosted_llm(record: Record, pii: Policy, lookups: li
         [ChatMessage(blocks=[TextBlock(text="I look."), call]), SAID],
         [acts, f"Thought: I can answer without using any more tools.\nAnswer: {SAID}"],
     ):
-        llm = VerifiedLLM(ScriptedLLM(script=script), policy=pii, action="redact", audit=record.sink)
+        llm = VerifiedLLM(ScriptedLLM(script=script), guard=pii, action="redact", audit=record.sink)
         for agent in agents(llm, lookups):
             if isinstance(agent, ReActAgent) is isinstance(script[0], str):
                 handler = agent.run(ASK)
@@ -182,7 +182,7 @@ async def test_agents_over_a_hosted_llm(record: Record, pii: Policy, lookups: li
 
 
 async def test_runs_that_are_blocked(record: Record, pii: Policy, lookups: list[FunctionTool]) -> None:
-    llm = VerifiedLLM(ScriptedLLM(script=[SAID]), policy=pii, audit=record.sink)
+    llm = VerifiedLLM(ScriptedLLM(script=[SAID]), guard=pii, audit=record.sink)
     for agent in agents(llm, lookups):
         with pytest.raises(ViolationError) as caught:
             await agent.run(ASK)
@@ -205,7 +205,7 @@ async def test_runs_that_are_blocked(record: Record, pii: Policy, lookups: list[
 
 
 def test_queries_over_documents_full_of_it(record: Record, pii: Policy, pair: tuple[Any, Any]) -> None:
-    llm = NCOGuardLLM(*pair, policy=Guard(pii, audit=record.sink), max_new_tokens=32)
+    llm = NCOGuardLLM(*pair, guard=Guard(pii, audit=record.sink), max_new_tokens=32)
     cleaned = NCOGuardPostprocessor(pii, audit=record.sink)
     index = SummaryIndex.from_documents([Document(text=RECORD, metadata={"author": CANARIES[0]})])
     engine = index.as_query_engine(llm=llm, node_postprocessors=[cleaned])
@@ -222,7 +222,7 @@ async def test_dead_ends_and_records_that_cannot_be_written(
     allowed = pair[1]("a", add_special_tokens=False)["input_ids"][-1:]
     dead = Policy(name="dead", rules=(RegexRule(id="letters", regex="[ab]"), *pii.rules))
     only: Any = {"prefix_allowed_tokens_fn": lambda *_: allowed}
-    llm = NCOGuardLLM(*pair, policy=Guard(dead, audit=record.sink), max_new_tokens=8, generate_kwargs=only)
+    llm = NCOGuardLLM(*pair, guard=Guard(dead, audit=record.sink), max_new_tokens=8, generate_kwargs=only)
     messages = [ChatMessage(role="user", content=f"Repeat: {SAID}")]
     for use in (lambda: llm.chat(messages), lambda: list(llm.stream_chat(messages))):
         with pytest.raises(DeadEndError) as caught:
@@ -237,14 +237,14 @@ async def test_dead_ends_and_records_that_cannot_be_written(
             raise OSError(28, "No space left on device")
 
     for made in (
-        NCOGuardLLM(*pair, policy=pii, audit=full, max_new_tokens=4),
-        VerifiedLLM(ScriptedLLM(script=[SAID]), policy=pii, action="redact", audit=full),
+        NCOGuardLLM(*pair, guard=pii, audit=full, max_new_tokens=4),
+        VerifiedLLM(ScriptedLLM(script=[SAID]), guard=pii, action="redact", audit=full),
     ):
         with pytest.raises(AuditError) as lost:
             made.chat(messages)
         record.error(lost.value)
     for build in (
-        lambda: VerifiedLLM(ScriptedLLM(script=[SAID]), policy=pii, replacement=CANARIES[0]),
+        lambda: VerifiedLLM(ScriptedLLM(script=[SAID]), guard=pii, replacement=CANARIES[0]),
         lambda: NCOGuardPostprocessor(pii, replacement=CANARIES[0]),
         lambda: llm.chat(messages, guidance_scale=2.0),
     ):

@@ -220,7 +220,7 @@ def test_the_runs_of_handler_and_decoder_belong_to_one_span(
 ) -> None:
     _, observed = recorded
     decoded = MemorySink()
-    NCOGuardLLM(*pair, policy=policy, audit=decoded, max_new_tokens=64).complete(ASK)
+    NCOGuardLLM(*pair, guard=policy, audit=decoded, max_new_tokens=64).complete(ASK)
     # What a guard says of itself belongs to no run.
     own = ("policy_loaded", "guarantee_configured")
     spans = {e.parent_id for e in (*observed.events, *decoded.events) if e.kind not in own}
@@ -232,7 +232,7 @@ def test_the_runs_of_handler_and_decoder_belong_to_one_span(
 def test_what_an_unguarded_llm_writes_is_found(pair: tuple[Any, Any], recorded: Any) -> None:
     _, sink = recorded
     free = NCOGuardLLM(
-        *pair, policy=Policy(name="nothing", rules=[StringRule(id="n", strings=["no such word"])])
+        *pair, guard=Policy(name="nothing", rules=[StringRule(id="n", strings=["no such word"])])
     )
     free.complete(ASK)
     (found,) = [event for event in sink.events if event.kind == "verification"]
@@ -285,7 +285,7 @@ def test_a_record_that_cannot_be_written_is_counted(llm: NCOGuardLLM, policy: Po
 
 def test_the_log_can_be_read_back(pair: tuple[Any, Any], policy: Policy, tmp_path: Path) -> None:
     with JsonLinesSink(tmp_path / "audit.jsonl") as sink:
-        NCOGuardLLM(*pair, policy=policy, audit=sink).complete(ASK)
+        NCOGuardLLM(*pair, guard=policy, audit=sink).complete(ASK)
     log = read_events(tmp_path / "audit.jsonl")
     assert log.whole
     assert log.events[0].kind == "policy_loaded"
@@ -299,7 +299,7 @@ def test_llamaindexs_own_observers_see_what_they_expect(pair: tuple[Any, Any], p
 
     debug, counter = LlamaDebugHandler(print_trace_on_end=False), TokenCountingHandler()
     llm = NCOGuardLLM(
-        *pair, policy=policy, max_new_tokens=64, callback_manager=CallbackManager([debug, counter])
+        *pair, guard=policy, max_new_tokens=64, callback_manager=CallbackManager([debug, counter])
     )
     answer = llm.complete(ASK)
     list(llm.stream_chat([ChatMessage(role="user", content=ASK)]))

@@ -45,9 +45,9 @@ def answer(component: Any) -> str:
 
 def build(kind: str, pair: tuple[Any, Any], policy: Policy | Guard) -> Any:
     if kind == "llm":
-        return NCOGuardLLM(*pair, policy=policy, max_new_tokens=24)
+        return NCOGuardLLM(*pair, guard=policy, max_new_tokens=24)
     if kind == "verified":
-        return VerifiedLLM(ScriptedLLM(script=[SECRET]), policy=policy, action="redact")
+        return VerifiedLLM(ScriptedLLM(script=[SECRET]), guard=policy, action="redact")
     if kind == "parser":
         return NCOGuardOutputParser(policy, action="redact")
     return NCOGuardPostprocessor(policy)

@@ -19,7 +19,7 @@ def test_a_keyed_guard_shows_keyed_digests_everywhere() -> None:
     policy = Policy(name="codenames", rules=[StringRule(id="codename", strings=["Bluebird"])])
     recorded, elsewhere = MemorySink(), MemorySink()
     guard = Guard(policy, audit=recorded, digest_key=KEY)
-    llm = VerifiedLLM(MockLLM(), policy=guard)
+    llm = VerifiedLLM(MockLLM(), guard=guard)
     answer = llm.chat(ASK)
     keyed = policy_hmac(KEY, policy.digest)
     assert answer.raw["policy_digest"] == llm.policy_digest == keyed

@@ -158,7 +158,7 @@ def test_an_error_of_the_model_reaches_who_asked(
     index: VectorStoreIndex, llm: NCOGuardLLM, pair: tuple[Any, Any]
 ) -> None:
     """At once; LlamaIndex's own HuggingFaceLLM leaves its reader waiting."""
-    broken = llm.with_policy(llm.guard)
+    broken = llm.with_guard(llm.guard)
     broken.generate_kwargs = {"logits_processor": [_fails]}
     for streaming in (False, True):
         engine = index.as_query_engine(llm=broken, streaming=streaming)

@@ -27,7 +27,7 @@ WANTS = ["john@enron.com", " ass ", "café", "日本"]
 def wanting(request: pytest.FixtureRequest) -> NCOGuardLLM:
     tokenizer = tiny_tokenizer(request.param)
     model = biased_model(tokenizer, WANTS)
-    return NCOGuardLLM(model, tokenizer, policy=POLICY, max_new_tokens=24)
+    return NCOGuardLLM(model, tokenizer, guard=POLICY, max_new_tokens=24)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,7 +56,7 @@ async def test_all_routes_agree_and_show_nothing_forbidden(
 
 
 def test_left_alone_these_models_write_it(wanting: NCOGuardLLM, verify: Any) -> None:
-    free = wanting.with_policy(
+    free = wanting.with_guard(
         Policy(name="nothing", rules=[StringRule(id="nothing", strings=["no such word"])])
     )
     torch.manual_seed(0)

@@ -27,7 +27,7 @@ def test_with_nothing_forbidden_the_answers_are_the_same(
     pair: tuple[Any, Any], options: dict[str, Any]
 ) -> None:
     bare = existing(pair, **options)
-    guarded = NCOGuardLLM.from_huggingface_llm(bare, policy=NOTHING)
+    guarded = NCOGuardLLM.from_huggingface_llm(bare, guard=NOTHING)
     assert guarded.complete(TEXT, formatted=True).text == bare.complete(TEXT, formatted=True).text
     assert guarded.chat(CHAT).message.content == bare.chat(CHAT).message.content
     streamed = "".join(chunk.delta for chunk in guarded.stream_chat(CHAT))
@@ -38,7 +38,7 @@ def test_with_a_policy_only_the_guarded_one_keeps_it(
     pair: tuple[Any, Any], policy: Policy, keeps: Any, verify: Any
 ) -> None:
     bare = existing(pair, is_chat_model=True)
-    guarded = NCOGuardLLM.from_huggingface_llm(bare, policy=policy)
+    guarded = NCOGuardLLM.from_huggingface_llm(bare, guard=policy)
     assert not verify(policy, bare.chat(CHAT).message.content).ok
     assert keeps(chunk.delta for chunk in guarded.stream_chat(CHAT)) == guarded.chat(CHAT).message.content
 
@@ -52,7 +52,7 @@ def test_its_settings_are_kept(pair: tuple[Any, Any]) -> None:
         generate_kwargs={"repetition_penalty": 1.3},
         tokenizer_outputs_to_remove=["token_type_ids"],
     )
-    guarded = NCOGuardLLM.from_huggingface_llm(bare, policy=NOTHING)
+    guarded = NCOGuardLLM.from_huggingface_llm(bare, guard=NOTHING)
     assert guarded.max_new_tokens == 48
     assert guarded.generate_kwargs == {"repetition_penalty": 1.3}
     prompts = [guarded._completion("Hi", False, {}), guarded._chat(CHAT, {})]
@@ -64,7 +64,7 @@ def test_its_settings_are_kept(pair: tuple[Any, Any]) -> None:
 def test_stopping_ids_stop_and_stay_in_the_text(pair: tuple[Any, Any]) -> None:
     (comma,) = pair[1](",", add_special_tokens=False)["input_ids"]
     bare = existing(pair, stopping_ids=[comma])
-    guarded = NCOGuardLLM.from_huggingface_llm(bare, policy=NOTHING)
+    guarded = NCOGuardLLM.from_huggingface_llm(bare, guard=NOTHING)
     answer = guarded.complete("Dear team", formatted=True).text
     assert answer == bare.complete("Dear team", formatted=True).text
     assert answer.endswith(",")
@@ -75,18 +75,18 @@ def test_a_subclass_is_refused_and_a_prompt_maker_of_any_kind_is_kept(pair: tupl
         pass
 
     with pytest.raises(UnsupportedError, match="subclass"):
-        NCOGuardLLM.from_huggingface_llm(Own(model=pair[0], tokenizer=pair[1]), policy=NOTHING)
+        NCOGuardLLM.from_huggingface_llm(Own(model=pair[0], tokenizer=pair[1]), guard=NOTHING)
 
     class Maker:
         def make(self, messages: Any) -> str:
             return "made"
 
     bare = existing(pair, messages_to_prompt=Maker().make)
-    request = NCOGuardLLM.from_huggingface_llm(bare, policy=NOTHING)._chat(CHAT, {})
+    request = NCOGuardLLM.from_huggingface_llm(bare, guard=NOTHING)._chat(CHAT, {})
     assert pair[1].decode(request.call.inputs["input_ids"][0]) == "made"
 
 
 @pytest.mark.parametrize("llm", [MockLLM(), object()])
 def test_any_other_llm_is_refused(llm: Any) -> None:
     with pytest.raises(UnsupportedError, match="only a HuggingFaceLLM"):
-        NCOGuardLLM.from_huggingface_llm(llm, policy=NOTHING)
+        NCOGuardLLM.from_huggingface_llm(llm, guard=NOTHING)

@@ -34,7 +34,7 @@ def test_left_alone_the_model_breaks_the_policy(
     pair: tuple[Any, Any], policy: Policy, ask: str, verify: Any
 ) -> None:
     """What the other tests rest on."""
-    free = NCOGuardLLM(*pair, policy=strings("no such word"), max_new_tokens=64)
+    free = NCOGuardLLM(*pair, guard=strings("no such word"), max_new_tokens=64)
     assert not verify(policy, free.chat(messages(ask)).message.content).ok
 
 
@@ -94,7 +94,7 @@ async def test_a_cancelled_call_stops_generating(pair: tuple[Any, Any]) -> None:
     sink = MemorySink()
     llm = NCOGuardLLM(
         *pair,
-        policy=strings("no such word"),
+        guard=strings("no such word"),
         audit=sink,
         generate_kwargs={"eos_token_id": []},
         max_new_tokens=900,
@@ -116,7 +116,7 @@ async def test_a_cancelled_call_stops_generating(pair: tuple[Any, Any]) -> None:
 @pytest.mark.parametrize("route", ["stream_complete", "stream_chat"])
 def test_a_reader_that_leaves_stops_the_generation(pair: tuple[Any, Any], route: str) -> None:
     sink = MemorySink()
-    llm = NCOGuardLLM(*pair, policy=strings("no such word"), audit=sink, max_new_tokens=900)
+    llm = NCOGuardLLM(*pair, guard=strings("no such word"), audit=sink, max_new_tokens=900)
     prompt: Any = "Hello" if route == "stream_complete" else messages("Hello")
     chunks = getattr(llm, route)(prompt, suppress_tokens=[1])
     next(chunks)
@@ -137,7 +137,7 @@ def test_the_last_chunk_says_how_it_ended(llm: NCOGuardLLM, policy: Policy) -> N
 
 
 def test_the_policy_is_visible_where_caches_and_observers_look(llm: NCOGuardLLM, policy: Policy) -> None:
-    other = llm.with_policy(Policy.from_presets("ldnoobw"))
+    other = llm.with_guard(Policy.from_presets("ldnoobw"))
     assert llm.to_dict()["policy_digest"] == policy.digest != other.to_dict()["policy_digest"]
     assert other.to_payload()["policy_digest"] == other.guard.policy.digest
     assert llm.policy_digest == policy.digest
@@ -151,25 +151,25 @@ def test_a_policy_can_be_given_with_a_call(llm: NCOGuardLLM, policy: Policy) -> 
     assert "Hello" in before
     quiet = strings("Hello")
     for given in (quiet, Guard(quiet)):
-        answer = llm.chat(messages("Hello"), policy=given)
+        answer = llm.chat(messages("Hello"), guard=given)
         assert "Hello" not in answer.message.content
         assert answer.raw["policy_digest"] == quiet.digest
-        assert "Hello" not in "".join(c.delta for c in llm.stream_chat(messages("Hello"), policy=given))
+        assert "Hello" not in "".join(c.delta for c in llm.stream_chat(messages("Hello"), guard=given))
     assert llm.chat(messages("Hello")).message.content == before
-    assert "Hello" not in llm.with_policy(quiet).chat(messages("Hello")).message.content
+    assert "Hello" not in llm.with_guard(quiet).chat(messages("Hello")).message.content
 
 
 async def test_a_policy_can_be_given_with_an_async_call(llm: NCOGuardLLM) -> None:
     quiet = strings("Hello")
-    assert "Hello" not in (await llm.achat(messages("Hello"), policy=quiet)).message.content
-    chunks = await llm.astream_complete("Hello", policy=quiet)
+    assert "Hello" not in (await llm.achat(messages("Hello"), guard=quiet)).message.content
+    chunks = await llm.astream_complete("Hello", guard=quiet)
     assert "Hello" not in "".join([chunk.delta async for chunk in chunks])
 
 
 def test_a_policy_given_with_a_call_is_audited_too(pair: tuple[Any, Any], policy: Policy) -> None:
     sink = MemorySink()
-    llm = NCOGuardLLM(*pair, policy=Guard(policy, audit=sink), max_new_tokens=8)
-    llm.chat(messages("Hello"), policy=strings("Hello"))
+    llm = NCOGuardLLM(*pair, guard=Guard(policy, audit=sink), max_new_tokens=8)
+    llm.chat(messages("Hello"), guard=strings("Hello"))
     started = [event for event in sink.events if event.kind == "run_started"]
     assert [event.policy_digest for event in started] == [strings("Hello").digest]
 
@@ -188,7 +188,7 @@ def test_where_a_stop_string_is_cut_off_the_text_must_be_allowed_to_end(
 ) -> None:
     """ "Hello" may be followed by "!" and not by the end; with "!" cut off, it has to go as well."""
     policy = Policy(name="end", rules=[RegexRule(id="end", regex=r"Hello(?!!)")])
-    llm = NCOGuardLLM(*pair, policy=policy)
+    llm = NCOGuardLLM(*pair, guard=policy)
     assert llm.chat(messages("Hello")).message.content.startswith("Hello!")
     for answer in (
         llm.chat(messages("Hello"), stop=["!"]).message.content,
@@ -227,7 +227,7 @@ def test_an_ingestion_cache_keeps_two_policies_apart(llm: NCOGuardLLM) -> None:
 
     cache = IngestionCache()
     summaries = []
-    for given in (llm, llm.with_policy(strings("o", "O")), llm):
+    for given in (llm, llm.with_guard(strings("o", "O")), llm):
         nodes = [TextNode(text="Maria Lopez ordered a lamp.", id_="one")]
         extractor = SummaryExtractor(llm=given, summaries=["self"], num_workers=1)
         (node,) = IngestionPipeline(transformations=[extractor], cache=cache).run(nodes=nodes)
@@ -287,7 +287,7 @@ def test_chat_refuses_what_is_no_text(llm: NCOGuardLLM) -> None:
 def test_a_prompt_longer_than_the_window_is_refused_and_the_reply_fits_into_it(
     pair: tuple[Any, Any], policy: Policy
 ) -> None:
-    llm = NCOGuardLLM(*pair, policy=policy, context_window=40, max_new_tokens=30, is_chat_model=False)
+    llm = NCOGuardLLM(*pair, guard=policy, context_window=40, max_new_tokens=30, is_chat_model=False)
     with pytest.raises(UnsupportedError, match="context window is 40"):
         llm.complete("word " * 40)
     answer = llm.complete("Dear team, I am writing about order", suppress_tokens=[1])
@@ -296,7 +296,7 @@ def test_a_prompt_longer_than_the_window_is_refused_and_the_reply_fits_into_it(
 
 
 def test_prompts_are_made_as_llamaindex_says(pair: tuple[Any, Any], policy: Policy) -> None:
-    llm = NCOGuardLLM(*pair, policy=policy, system_prompt="Be brief.")
+    llm = NCOGuardLLM(*pair, guard=policy, system_prompt="Be brief.")
     template = PromptTemplate("Say {word}")
     requests = [
         llm._completion("Hi", False, {}),
@@ -338,7 +338,7 @@ def test_without_a_chat_template_messages_become_a_plain_prompt(
 ) -> None:
     tokenizer = copy.deepcopy(pair[1])
     tokenizer.chat_template = None
-    llm = NCOGuardLLM(pair[0], tokenizer, policy=policy, max_new_tokens=16)
+    llm = NCOGuardLLM(pair[0], tokenizer, guard=policy, max_new_tokens=16)
     assert not llm.metadata.is_chat_model
     assert not llm.metadata.is_function_calling_model
     request = llm._chat(messages(ASK), {})
@@ -351,8 +351,8 @@ def test_rules_that_read_the_prompt_hold_in_every_chunk(pair: tuple[Any, Any]) -
     policy = Policy(
         name="context", rules=[StringRule(id="context", strings=["about order"], context="prompt")]
     )
-    llm = NCOGuardLLM(*pair, policy=policy, is_chat_model=False, max_new_tokens=8)
-    free = llm.with_policy(strings("no such word"))
+    llm = NCOGuardLLM(*pair, guard=policy, is_chat_model=False, max_new_tokens=8)
+    free = llm.with_guard(strings("no such word"))
     prompt = "Dear team, I am writing about"
     assert free.complete(prompt).text.startswith(" order")
     assert not llm.complete(prompt).text.startswith(" order")

@@ -19,14 +19,14 @@ OBJECTS = (
     "prefix_allowed_tokens_fn",
     "stopping_criteria",
 )
-OWN = "policy", "stop", "max_tokens", "guard", "streamer", "skip_special_tokens", "nonsense"
+OWN = "guard", "stop", "max_tokens", "policy", "streamer", "skip_special_tokens", "nonsense"
 NAMES = sorted({name for name in vars(GenerationConfig()) if not name.startswith("_")} | {*OBJECTS, *OWN})
 ODD = (None, 0, -1, 3, 1.5, float("nan"), "x", "", [], {}, [3], ["x"], {"a": 1}, True, object())
 
 
 @pytest.fixture(scope="module")
 def small(pair: tuple[Any, Any]) -> NCOGuardLLM:
-    return NCOGuardLLM(*pair, policy=Policy.from_presets("pii_paper"), max_new_tokens=2)
+    return NCOGuardLLM(*pair, guard=Policy.from_presets("pii_paper"), max_new_tokens=2)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_limits_and_marks_of_the_constructor(
     pair: tuple[Any, Any], options: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=name):
-        NCOGuardLLM(*pair, **{"policy": Policy.from_presets("pii_paper"), **options})
+        NCOGuardLLM(*pair, **{"guard": Policy.from_presets("pii_paper"), **options})
 
 
 def test_odd_prompts_messages_and_tools(small: NCOGuardLLM) -> None:
@@ -109,7 +109,7 @@ def test_numbers_that_transformers_wants_as_floats_may_be_whole(small: NCOGuardL
 
 def test_stop_strings_of_a_generation_config_are_cut_like_others(pair: tuple[Any, Any]) -> None:
     ask = "Hello, who are you?"
-    llm = NCOGuardLLM(*pair, policy=Policy.from_presets("pii_paper"), max_new_tokens=12)
+    llm = NCOGuardLLM(*pair, guard=Policy.from_presets("pii_paper"), max_new_tokens=12)
     whole = llm.complete(ask).text
     stop = whole[6:9]
     wanted = whole[: whole.index(stop)]

@@ -98,7 +98,7 @@ async def test_tools_without_async_and_tools_that_read_the_context(policy: Polic
     remember.__annotations__["ctx"] = Context  # LlamaIndex reads no annotations that are strings
     tool = verified_tool(FunctionTool.from_defaults(remember), policy)
     call = ToolCallBlock(tool_call_id="1", tool_name="remember", tool_kwargs={"who": "Jane"})
-    llm = VerifiedLLM(ScriptedLLM(script=[ChatMessage(blocks=[call]), "Done."]), policy=policy)
+    llm = VerifiedLLM(ScriptedLLM(script=[ChatMessage(blocks=[call]), "Done."]), guard=policy)
     agent = AgentWorkflow(agents=[FunctionAgent(name="a", tools=[tool], llm=llm)], root_agent="a")
     context = Context(agent)
     answer, events = await run(agent, ctx=context)

@@ -118,7 +118,7 @@ def watch(capfd: pytest.CaptureFixture[str]) -> Iterator[Watch]:
 
 def hosted(policy: Policy, *script: Any, **options: Any) -> VerifiedLLM:
     return VerifiedLLM(
-        ScriptedLLM(script=list(script or (SAID,))), policy=policy, **{"action": "redact", **options}
+        ScriptedLLM(script=list(script or (SAID,))), guard=policy, **{"action": "redact", **options}
     )
 
 
@@ -150,7 +150,7 @@ def test_a_model_that_asks_others_and_one_with_handlers_of_its_own(watch: Watch,
         def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
             return ScriptedLLM(script=[SAID], callback_manager=CallbackManager([own])).complete(prompt)
 
-    assert SECRET not in VerifiedLLM(Delegating(), policy=policy, action="redact").complete("x").text
+    assert SECRET not in VerifiedLLM(Delegating(), guard=policy, action="redact").complete("x").text
     assert own.seen == []
 
 
@@ -237,7 +237,7 @@ class Refusing(ScriptedLLM):
 
 @pytest.mark.parametrize(("action", "kind"), [("redact", GenerationError), ("raise", ViolationError)])
 async def test_errors_of_the_llm_are_clean(watch: Watch, policy: Policy, action: str, kind: type) -> None:
-    llm = VerifiedLLM(Refusing(script=[]), policy=policy, action=action)  # type: ignore[arg-type]
+    llm = VerifiedLLM(Refusing(script=[]), guard=policy, action=action)  # type: ignore[arg-type]
     caught = []
     for use in (lambda: llm.chat(ASK), lambda: list(llm.stream_chat(ASK))):
         with pytest.raises(kind) as info:
@@ -249,7 +249,7 @@ async def test_errors_of_the_llm_are_clean(watch: Watch, policy: Policy, action:
         assert SECRET not in repr(error)
         assert error.__cause__ is error.__context__ is None
     with pytest.raises(ZeroDivisionError, match="no"):  # others are what they were
-        VerifiedLLM(Broken(), policy=policy).complete("x")
+        VerifiedLLM(Broken(), guard=policy).complete("x")
 
 
 # -- what is taken out of a verified tool ----------------------------------------------------------------------

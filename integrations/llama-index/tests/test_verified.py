@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
-from nco_guard.errors import PolicyError, UnsupportedError, ViolationError
+from nco_guard.errors import ArgumentError, PolicyError, UnsupportedError, ViolationError
 from nco_guard.scan import redact
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,7 @@ def verified(
     policy: Policy | Guard, *script: ChatMessage | str, size: int = 3, **options: Any
 ) -> VerifiedLLM:
     given: dict[str, Any] = {"action": "redact", **options}
-    return VerifiedLLM(ScriptedLLM(script=list(script or (SAID,)), size=size), policy=policy, **given)
+    return VerifiedLLM(ScriptedLLM(script=list(script or (SAID,)), size=size), guard=policy, **given)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -183,7 +183,7 @@ class Rich(ScriptedLLM):
 
 
 def test_all_else_that_a_response_carries_is_clean_or_left_out(policy: Policy) -> None:
-    answer = VerifiedLLM(Rich(script=[]), policy=policy, action="redact").chat(ASK)
+    answer = VerifiedLLM(Rich(script=[]), guard=policy, action="redact").chat(ASK)
     assert answer.message.content == "Write to:\n[redacted]"
     assert answer.message.blocks[0] == ThinkingBlock(content="She is [redacted].")
     assert answer.message.additional_kwargs["object"].text == CLEAN
@@ -202,7 +202,7 @@ def test_llms_that_show_only_the_text_so_far(policy: Policy, keeps: Keeps) -> No
         def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
             return (CompletionResponse(text=SAID[:end]) for end in (*range(0, len(SAID), 5), len(SAID)))
 
-    llm = VerifiedLLM(Cumulative(), policy=policy, action="redact")
+    llm = VerifiedLLM(Cumulative(), guard=policy, action="redact")
     assert keeps(chunk.delta for chunk in llm.stream_complete("x")) == CLEAN
 
     class Fickle(MockLLM):
@@ -210,7 +210,7 @@ def test_llms_that_show_only_the_text_so_far(policy: Policy, keeps: Keeps) -> No
             return (CompletionResponse(text=text) for text in ("one", "two"))
 
     with pytest.raises(UnsupportedError, match="takes back"):
-        list(VerifiedLLM(Fickle(), policy=policy).stream_complete("x"))
+        list(VerifiedLLM(Fickle(), guard=policy).stream_complete("x"))
 
 
 def test_leaving_a_stream_closes_the_one_inside(policy: Policy) -> None:
@@ -224,7 +224,7 @@ def test_leaving_a_stream_closes_the_one_inside(policy: Policy) -> None:
             finally:
                 closed.append("yes")
 
-    stream = VerifiedLLM(Closing(), policy=policy).stream_complete("x")
+    stream = VerifiedLLM(Closing(), guard=policy).stream_complete("x")
     next(stream)
     stream.close()
     assert closed == ["yes"]
@@ -289,11 +289,11 @@ def test_a_call_may_have_its_own_policy_and_so_may_a_copy(policy: Policy) -> Non
     other = Policy(name="no-bye", rules=(StringRule(id="bye", strings=("Bye",)),))
     llm = verified(policy)
     said = SAID.replace("Bye", "[redacted]")
-    assert llm.complete("x", policy=other).text == said
-    assert "".join(chunk.delta or "" for chunk in llm.stream_chat(ASK, policy=Guard(other))) == said
+    assert llm.complete("x", guard=other).text == said
+    assert "".join(chunk.delta or "" for chunk in llm.stream_chat(ASK, guard=Guard(other))) == said
     tool = FunctionTool.from_defaults(lambda: "", name="t", description="T.")
-    assert llm.chat_with_tools([tool], user_msg="x", policy=other).message.content == said
-    copy = llm.with_policy(other)
+    assert llm.chat_with_tools([tool], user_msg="x", guard=other).message.content == said
+    copy = llm.with_guard(other)
     assert copy.complete("x").text == said
     assert (copy.policy_digest, llm.policy_digest) == (other.digest, policy.digest)
     assert llm.to_payload()["policy_digest"] == policy.digest
@@ -339,7 +339,7 @@ def test_callbacks_are_shown_verified_text_only(policy: Policy) -> None:
     """Those of the LLM inside too, which reports nothing while it is inside."""
     seen = Seen()
     inner = ScriptedLLM(script=[SAID], callback_manager=CallbackManager([seen]))
-    llm = VerifiedLLM(inner, policy=policy, action="redact")
+    llm = VerifiedLLM(inner, guard=policy, action="redact")
     llm.complete("x")
     list(llm.stream_chat(ASK))
     assert len(seen.payloads) == 4
@@ -359,23 +359,23 @@ def test_callbacks_are_shown_verified_text_only(policy: Policy) -> None:
 def test_bad_usage_is_refused_at_construction(policy: Policy, tmp_path: Path) -> None:
     llm = ScriptedLLM(script=[SAID])
     with pytest.raises(UnsupportedError, match="an LLM of LlamaIndex is needed"):
-        VerifiedLLM(object(), policy=policy)  # type: ignore[arg-type]
+        VerifiedLLM(object(), guard=policy)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="as_structured_llm"):
-        VerifiedLLM(llm.as_structured_llm(Contact), policy=policy)
+        VerifiedLLM(llm.as_structured_llm(Contact), guard=policy)
     with pytest.raises(ValueError, match="one of 'raise', 'redact'"):
-        VerifiedLLM(llm, policy=policy, action="shout")  # type: ignore[arg-type]
+        VerifiedLLM(llm, guard=policy, action="shout")  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="replacement itself"):
-        VerifiedLLM(llm, policy=policy, replacement="a@example.com")
-    with pytest.raises(UnsupportedError, match="Policy or a Guard"):
-        VerifiedLLM(llm, policy="pii")  # type: ignore[arg-type]
+        VerifiedLLM(llm, guard=policy, replacement="a@example.com")
+    with pytest.raises(ArgumentError, match="a Guard, a Policy"):
+        VerifiedLLM(llm, guard=b"pii")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="calls no functions"):
-        VerifiedLLM(MockLLM(), policy=policy).chat_with_tools([], user_msg="x")
-    assert not VerifiedLLM(MockLLM(), policy=policy).metadata.is_function_calling_model
+        VerifiedLLM(MockLLM(), guard=policy).chat_with_tools([], user_msg="x")
+    assert not VerifiedLLM(MockLLM(), guard=policy).metadata.is_function_calling_model
 
 
 def test_a_policy_may_forbid_the_default_replacement(policy: Policy) -> None:
     words = policy.with_rules(StringRule(id="no-redacted", strings=("redacted",)))
-    assert VerifiedLLM(ScriptedLLM(script=["Fine."]), policy=words).complete("x").text == "Fine."
+    assert VerifiedLLM(ScriptedLLM(script=["Fine."]), guard=words).complete("x").text == "Fine."
     with pytest.raises(ViolationError):
-        VerifiedLLM(ScriptedLLM(script=[SAID]), policy=words).complete("x")
+        VerifiedLLM(ScriptedLLM(script=[SAID]), guard=words).complete("x")
     assert verified(words).complete("x").text == CLEAN.replace("redacted", "removed")

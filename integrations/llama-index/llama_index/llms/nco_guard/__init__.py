@@ -1,9 +1,8 @@
 """LlamaIndex and nco-guard: local models that cannot write what a policy forbids, and checks for everything else.
 
-    from nco_guard import Policy
     from llama_index.llms.nco_guard import NCOGuardLLM
 
-    llm = NCOGuardLLM("my-model", policy=Policy.from_presets("pii", "ldnoobw"))
+    llm = NCOGuardLLM("my-model", guard=["pii", "ldnoobw"])
 
 `NCOGuardLLM` enforces while the model writes. `VerifiedLLM` (any other LLM, streams included), `NCOGuardPostprocessor`
 (retrieved text), `verified_tool` (results of tools) and `NCOGuardOutputParser` (finished output) verify and redact;

@@ -28,23 +28,25 @@ from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.kinds import settled
 from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
-from llama_index.llms.nco_guard.models import Guards, context_window_of, guard_of, load
+from llama_index.llms.nco_guard.models import context_window_of, load
 from llama_index.llms.nco_guard.options import (
     check_generation_options,
     check_ids,
     check_marks,
     forced_tool,
+    hint,
     offered,
     options_of,
     stop_strings,
 )
 from llama_index.llms.nco_guard.responses import Request
 
-from nco_guard import BoundGuard, Guard, Policy
+from nco_guard import BoundGuard, Guard
 from nco_guard.audit import Sink
 from nco_guard.engines.hf.inputs import logits_width
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import GenerationError, UnsupportedError
+from nco_guard.guards import GuardSource, as_guard, guard_for_call
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -68,12 +70,13 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     Args:
         model: a causal language model of transformers, or the path of one.
         tokenizer: its tokenizer; needed with a model object.
-        policy: a `Policy`, or a `Guard` that is ready (with its own audit sink, so without `audit`).
+        guard: a `Guard` (with its own audit sink, so without `audit`), a `Policy`, a preset's name or several, or the
+            path of a policy file (`nco_guard.guards`).
         audit: receives the events of every call, each run with LlamaIndex's span id as `parent_id`; never text.
         context_window: prompt and reply together, in tokens; by default, and at most, what the model has.
         max_new_tokens: by default what the model's own configuration says, else 256.
         generate_kwargs: options of `model.generate` for every call. Options given with a call come on top of them, and
-            `policy=`, `stop=` (strings before which the reply ends), `tools=` and `tool_choice=` can be given with a
+            `guard=`, `stop=` (strings before which the reply ends), `tools=` and `tool_choice=` can be given with a
             call too. Logits processors of yours run before the guard. Anything else raises `UnsupportedError`.
         stopping_ids: tokens after which generation stops; they stay in the text.
         is_chat_model: by default, whether the tokenizer has a chat template.
@@ -84,7 +87,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     The remaining arguments are LlamaIndex's own.
 
-    Cost: at construction, compiling the policy and binding it to the tokenizer; then as `nco_guard`'s engine. A policy
+    Cost: at construction, compiling the policy and binding it to the tokenizer; then as `nco_guard`'s engine. A guard
     given with a call costs the same at its first call. One generation runs in one thread; any number of calls may share
     the object.
 
@@ -108,14 +111,13 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     _stopping_ids: tuple[int, ...] = PrivateAttr(default=())
     _drop_inputs: frozenset[str] = PrivateAttr(default=frozenset())
     _marks: tuple[str, str] | None = PrivateAttr(default=None)
-    _guards: Guards = PrivateAttr()
 
     def __init__(
         self,
         model: Any,
         tokenizer: Any = None,
         *,
-        policy: Policy | Guard,
+        guard: GuardSource,
         audit: Sink | None = None,
         context_window: int | None = None,
         max_new_tokens: int | None = None,
@@ -128,9 +130,9 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         tokenizer_kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        guard = guard_of(policy, audit)
+        guard = as_guard(guard, audit=audit)
         if unknown := sorted(set(options) - set(LLM.model_fields)):
-            raise UnsupportedError(f"{', '.join(unknown)}: not an option of NCOGuardLLM; leave it out")
+            raise UnsupportedError(f"{', '.join(unknown)}: not an option of NCOGuardLLM; {hint(unknown[0])}")
         model, tokenizer = load(model, tokenizer, model_kwargs, tokenizer_kwargs)
         generate = options_of(generate_kwargs)
         longest = max_new_tokens if max_new_tokens is not None else generate.get("max_new_tokens")
@@ -154,7 +156,6 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             **{name: value for name, value in options.items() if value is not None},
         )
         self._model, self._tokenizer, self._guard = model, tokenizer, guard
-        self._guards = Guards(guard)
         self._stopping_ids = tuple(stopping_ids)
         if templated and tool_call_marks is not None and writes_calls(tokenizer, tool_call_marks):
             self._marks = tool_call_marks
@@ -162,7 +163,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @classmethod
     def from_huggingface_llm(
-        cls, llm: HuggingFaceLLM, *, policy: Policy | Guard, audit: Sink | None = None, **options: Any
+        cls, llm: HuggingFaceLLM, *, guard: GuardSource, audit: Sink | None = None, **options: Any
     ) -> Self:
         """The model of an existing `HuggingFaceLLM`, guarded, with its prompts, limits and options.
 
@@ -195,19 +196,21 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             "output_parser": llm.output_parser,
             "rate_limiter": llm.rate_limiter,
         }
-        guarded = cls(llm._model, llm._tokenizer, policy=policy, audit=audit, **{**given, **options})
+        guarded = cls(llm._model, llm._tokenizer, guard=guard, audit=audit, **{**given, **options})
         guarded._drop_inputs = frozenset(llm.tokenizer_outputs_to_remove)
         return guarded
 
-    def with_policy(self, policy: Policy | Guard) -> Self:
-        """The same model under another policy, for code that calls the LLM without options (query engines, agents).
+    def with_guard(self, guard: GuardSource) -> Self:
+        """The same model under another guard, for code that calls the LLM without options (query engines, agents).
 
-        A `Policy` keeps the audit sink; a `Guard` brings its own.
+        A policy keeps the audit sink; a `Guard` brings its own.
         """
-        guard = policy if isinstance(policy, Guard) else self._guards.of(policy)
-        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.log.digest})
-        other._guard, other._guards = guard, Guards(guard)
-        other._bind(guard, self.generate_kwargs)
+        chosen = guard_for_call(self._guard, guard)
+        other = self.model_copy(
+            update={"policy_name": chosen.policy.name, "policy_digest": chosen.log.digest}
+        )
+        other._guard = chosen
+        other._bind(chosen, self.generate_kwargs)
         return other
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
@@ -222,10 +225,10 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
-        """The LLM that `to_dict` wrote. `kwargs` come on top: `policy=` is needed, as keys are for hosted LLMs,
+        """The LLM that `to_dict` wrote. `kwargs` come on top: `guard=` is needed, as keys are for hosted LLMs,
         `model=` and `tokenizer=` where the model is not at the path that it came from, `audit=` where there was a sink.
 
-        Raises `UnsupportedError` without a policy, and what the constructor raises.
+        Raises `UnsupportedError` without a guard, and what the constructor raises.
         """
         given = settings_of(data, kwargs)
         return cls(given.pop("model", None) or given["model_name"], given.pop("tokenizer", None), **given)
@@ -237,7 +240,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @property
     def guard(self) -> Guard:
-        """The guard of calls without a `policy=` of their own."""
+        """The guard of calls without a `guard=` of their own."""
         return self._guard
 
     @property
@@ -433,7 +436,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         self, prompt: str, special: bool, kwargs: Mapping[str, Any], *, streams: bool, **reading: Any
     ) -> Request:
         options = {**self.generate_kwargs, **kwargs}
-        guard = self._guards.of(options.pop("policy", None))
+        guard = guard_for_call(self._guard, options.pop("guard", None))
         stop = stop_strings(options.pop("stop", None))
         check_generation_options(self._model, options)
         options = settled(options)

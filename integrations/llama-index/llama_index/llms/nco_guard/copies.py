@@ -27,10 +27,10 @@ class Travelling:
 
 
 def settings_of(data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments from what `to_dict` wrote and what is given on top. Raises `UnsupportedError` without a policy."""
-    if given.get("policy") is None:
+    """Arguments from what `to_dict` wrote and what is given on top. Raises `UnsupportedError` without a guard."""
+    if given.get("guard") is None:
         raise UnsupportedError(
-            "policy: it is not written down with an LLM; give it as from_dict(data, policy=...)"
+            "guard: it is not written down with an LLM; give it as from_dict(data, guard=...)"
         )
     written = {
         name: part

@@ -21,15 +21,14 @@ from llama_index.core.instrumentation.events.llm import (
     LLMCompletionStartEvent,
 )
 from llama_index.llms.nco_guard import registered  # noqa: F401  how responses are read
-from llama_index.llms.nco_guard.models import compiled_policy
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 
-from nco_guard import Guard, Policy
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, GenerationError
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.values import Cleaner, texts_of
 
 __all__ = ["NCOGuardAuditHandler"]
@@ -51,7 +50,7 @@ class _Run:
 class NCOGuardAuditHandler(Staying, BaseEventHandler):
     """Records every call of every LLM: that it began, what the verifier found in its text, and how it ended.
 
-        get_dispatcher().add_event_handler(NCOGuardAuditHandler(policy, JsonLinesSink("audit.jsonl")))
+        get_dispatcher().add_event_handler(NCOGuardAuditHandler(guard, JsonLinesSink("audit.jsonl")))
 
     One run per call, with LlamaIndex's span id as `parent_id`, as the runs of a guarded LLM have that are recorded at
     decoding: the two belong together. Everything that a response shows is verified: its text, thoughts, citations, tool
@@ -69,10 +68,10 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     _runs: dict[str, _Run] = PrivateAttr(default_factory=dict)
     _failures: int = PrivateAttr(default=0)
 
-    def __init__(self, policy: Policy | Guard, sink: Sink) -> None:
+    def __init__(self, guard: GuardSource, sink: Sink) -> None:
         super().__init__()
-        self._policy = compiled_policy(policy)
-        self._sink = policy.log.keyed(sink) if isinstance(policy, Guard) else sink
+        checked = as_guard(guard)
+        self._policy, self._sink = checked.verifier.compiled, checked.log.keyed(sink)
 
     @classmethod
     def class_name(cls) -> str:

@@ -16,6 +16,7 @@ __all__ = [
     "check_ids",
     "check_marks",
     "forced_tool",
+    "hint",
     "offered",
     "options_of",
     "stop_strings",
@@ -39,7 +40,7 @@ _KNOWN = _OBJECTS | {name for name in vars(GenerationConfig()) if not name.start
 _HINTS = {
     "max_length": "use max_new_tokens",
     "max_tokens": "use max_new_tokens",
-    "guard": "use policy=",
+    "policy": "use guard=",
     "is_assistant": "the model that is guarded writes itself; its helper is assistant_model",
     "stop_strings": "use stop=",
     "streamer": "use stream_complete or stream_chat",
@@ -49,15 +50,18 @@ _HINTS = {
 }
 
 
+def hint(name: str) -> str:
+    """What to write in the place of an option that is not known here."""
+    return _HINTS.get(name, "leave it out")
+
+
 def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError`, by name, for an option or value that `model.generate` does not know, or under which the
     guarantee would not hold. None is no value.
     """
     for name in options:
         if name not in _KNOWN:
-            raise UnsupportedError(
-                f"{name}: not an option of this LLM, and nothing is ignored; {_HINTS.get(name, 'leave it out')}"
-            )
+            raise UnsupportedError(f"{name}: not an option of this LLM, and nothing is ignored; {hint(name)}")
     check_kinds(options)
     config = options.get("generation_config")
     if config is not None:
@@ -67,7 +71,7 @@ def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
                 "generation_config: its max_length would be ignored; set max_new_tokens instead"
             )
         if config.is_assistant:
-            raise UnsupportedError(f"generation_config.is_assistant: {_HINTS['is_assistant']}")
+            raise UnsupportedError(f"generation_config.is_assistant: {hint('is_assistant')}")
     settings = Settings(model, options)
     if (settings.get("num_return_sequences") or 1) > 1:
         raise UnsupportedError(

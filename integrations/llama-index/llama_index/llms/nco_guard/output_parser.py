@@ -7,9 +7,9 @@ from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.types import BaseOutputParser
-from llama_index.llms.nco_guard.models import compiled_policy
 
-from nco_guard import Guard, OnMatch, Policy, arguments
+from nco_guard import OnMatch, arguments
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner
 
@@ -23,7 +23,7 @@ class NCOGuardOutputParser(BaseOutputParser):
     it. It sees finished text only; LlamaIndex refuses output parsers where it streams.
 
     Args:
-        policy: a `Policy` or a `Guard`.
+        guard: a `Guard`, a `Policy`, a preset's name or several, or the path of a policy file (`nco_guard.guards`).
         action: "raise" raises `ViolationError`, "redact" replaces matches.
         inner: a parser that is asked for the format and given the verified text.
 
@@ -34,16 +34,14 @@ class NCOGuardOutputParser(BaseOutputParser):
 
     def __init__(
         self,
-        policy: Policy | Guard,
+        guard: GuardSource,
         *,
         action: OnMatch = "raise",
         replacement: Replacement = None,
         inner: BaseOutputParser | None = None,
     ) -> None:
         arguments.choice("action", action, ("raise", "redact"))
-        self._cleaner = Cleaner(
-            compiled_policy(policy), action, replacement=replacement, where="model output"
-        )
+        self._cleaner = Cleaner(as_guard(guard), action, replacement=replacement, where="model output")
         self._inner = inner
 
     def parse(self, output: str) -> Any:

@@ -9,13 +9,13 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 from llama_index.llms.nco_guard.copies import Travelling
-from llama_index.llms.nco_guard.models import compiled_policy
 from llama_index.llms.nco_guard.nodes import clean_node, rules_in_node, unsearchable
 
-from nco_guard import Guard, OnMatch, Policy, arguments
+from nco_guard import OnMatch, arguments
 from nco_guard.audit import RunRecorder, Sink
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement, Verifier
 from nco_guard.values import Cleaner
 
@@ -31,7 +31,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     embedding. An id that matches becomes another, the same everywhere in the process. Each node is searched by itself.
 
     Args:
-        policy: a `Policy` or a `Guard`.
+        guard: a `Guard`, a `Policy`, a preset's name or several, or the path of a policy file (`nco_guard.guards`).
         action: "redact" replaces matches, "drop" leaves nodes with a match out, "raise" raises `ViolationError`,
             "report" only records.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
@@ -53,7 +53,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
 
     def __init__(
         self,
-        policy: Policy | Guard,
+        guard: GuardSource,
         *,
         action: OnMatch = "redact",
         replacement: Replacement = None,
@@ -61,18 +61,17 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         callback_manager: CallbackManager | None = None,
     ) -> None:
         arguments.choice("action", action, ("redact", "drop", "raise", "report"))
-        compiled = compiled_policy(policy)
+        checked = as_guard(guard)
+        compiled = checked.verifier.compiled
         Cleaner(compiled, replacement=replacement)  # a forbidden replacement is refused here
         fields: dict[str, Any] = {
             "action": action,
             "policy_name": compiled.policy.name,
-            "policy_digest": (
-                policy.log if isinstance(policy, Guard) else policy
-            ).digest,  # a guard's may be keyed
+            "policy_digest": checked.log.digest,  # which may be keyed
             "callback_manager": callback_manager or CallbackManager([]),
         }
         super().__init__(**fields)
-        keyed = policy.log.keyed(audit) if audit is not None and isinstance(policy, Guard) else audit
+        keyed = None if audit is None else checked.log.keyed(audit)
         self._policy, self._replacement, self._audit = compiled, replacement, keyed
         self._verifier = Verifier.of(compiled)
 

@@ -14,10 +14,10 @@ from llama_index.core.tools.function_tool import FunctionTool
 from llama_index.core.tools.types import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
 from llama_index.llms.nco_guard.answers import VerifiedQueryEngine, VerifiedRetriever, clean_answer
 from llama_index.llms.nco_guard.cleaning import ResponseCleaner
-from llama_index.llms.nco_guard.models import guard_of
 
-from nco_guard import Guard, OnMatch, Policy, arguments
+from nco_guard import OnMatch, arguments
 from nco_guard.audit import Sink
+from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
 from nco_guard.values import Role
 
@@ -29,7 +29,7 @@ _FUNCTIONS = ("_fn", "_async_fn", "_real_fn", "_loader")
 
 def verified_tool(
     tool: BaseTool,
-    policy: Policy | Guard,
+    guard: GuardSource,
     *,
     action: OnMatch = "redact",
     replacement: Replacement = None,
@@ -37,7 +37,7 @@ def verified_tool(
 ) -> AsyncBaseTool:
     """The same tool, its results verified: agents show them in their event streams, and hosted models read them.
 
-        agent = FunctionAgent(tools=[verified_tool(tool, policy) for tool in tools], llm=llm)
+        agent = FunctionAgent(tools=[verified_tool(tool, guard) for tool in tools], llm=llm)
 
     Guarantee: no match of a hard rule in a result's text, blocks, raw output or raw input, nor in an error that the
     tool raises, with all that led to it. The same holds for what others take out of the tool and call themselves: its
@@ -47,6 +47,8 @@ def verified_tool(
     `tool` itself is not changed.
 
     Args:
+        guard: a `Guard` (with its own audit sink, so without `audit`), a `Policy`, a preset's name or several, or the
+            path of a policy file (`nco_guard.guards`).
         action: "redact" replaces matches; "raise" raises `ViolationError`, which an agent tells its model as the
             tool's error. The raw input, which repeats arguments and a tool's own presets, is always redacted.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
@@ -57,8 +59,8 @@ def verified_tool(
     video, documents, iterators), in whose place "redact" puts a line that names it.
     """
     arguments.choice("action", action, ("raise", "redact"))
-    guard = guard_of(policy, audit)
-    cleaner = ResponseCleaner(guard, action, replacement, where="tool result", failure=RuntimeError)
+    checked = as_guard(guard, audit=audit)
+    cleaner = ResponseCleaner(checked, action, replacement, where="tool result", failure=RuntimeError)
     verified = copy.copy(adapt_to_async_tool(tool))
     cleaner.values.at("name of a tool").name(str(verified.metadata.name))
     for name, part in list(vars(verified).items()):

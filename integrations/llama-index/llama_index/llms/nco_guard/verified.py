@@ -25,11 +25,11 @@ from llama_index.core.llms.loading import load_llm
 from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.llms.nco_guard.cleaning import ChatFilter, CompletionFilter, ResponseCleaner
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
-from llama_index.llms.nco_guard.models import Guards, guard_of
 
-from nco_guard import Guard, OnMatch, Policy, arguments
+from nco_guard import Guard, OnMatch, arguments
 from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError
+from nco_guard.guards import GuardSource, as_guard, guard_for_call
 from nco_guard.scan import Replacement
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     repeat the text in pieces, are left out. An id that matches becomes another, the same everywhere in the process.
 
     Args:
-        llm: any LLM. Options of a call are its own; `policy=` replaces the policy for that call.
-        policy: a `Policy`, or a `Guard` that is ready (with its own audit sink, so without `audit`).
+        llm: any LLM. Options of a call are its own; `guard=` replaces the guard for that call.
+        guard: a `Guard` (with its own audit sink, so without `audit`), a `Policy`, a preset's name or several, or the
+            path of a policy file (`nco_guard.guards`).
         action: "raise" raises `ViolationError`, in a stream where the match is completed; "redact" replaces matches.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
         audit: receives a verification event for each text, with LlamaIndex's span id as `parent_id`; never text.
@@ -84,14 +85,14 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         description="The guard's digest of its policy; part of every cache key.", frozen=True
     )
 
-    _guards: Guards = PrivateAttr()
+    _guard: Guard = PrivateAttr()
     _replacement: Replacement = PrivateAttr()
 
     def __init__(
         self,
         llm: LLM,
         *,
-        policy: Policy | Guard,
+        guard: GuardSource,
         action: OnMatch = "raise",
         replacement: Replacement = None,
         audit: Sink | None = None,
@@ -103,7 +104,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
                 "llm: a structured LLM gives objects; verify the one inside: VerifiedLLM(...).as_structured_llm(...)"
             )
         arguments.choice("action", action, ("raise", "redact"))
-        guard = guard_of(policy, audit)
+        guard = as_guard(guard, audit=audit)
         guard.stream_verifier(replacement=replacement)  # a forbidden replacement is refused here
         fields: dict[str, Any] = {name: getattr(llm, name) for name in _TAKEN_OVER}
         fields |= {
@@ -115,11 +116,11 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         }
         super().__init__(**fields)
         self.inner = llm  # as it is, not as validation copies it
-        self._guards, self._replacement = Guards(guard), replacement
+        self._guard, self._replacement = guard, replacement
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
-        """The LLM that `to_dict` wrote. `kwargs` come on top: `policy=` is needed, as keys are for hosted LLMs; `llm=`
+        """The LLM that `to_dict` wrote. `kwargs` come on top: `guard=` is needed, as keys are for hosted LLMs; `llm=`
         where LlamaIndex cannot load the one inside; `replacement=` and `audit=` where there were others.
 
         Raises `UnsupportedError` where one of the first two is missing.
@@ -135,7 +136,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
                     "llm: LlamaIndex cannot load the LLM inside; give it as llm="
                 ) from error
         taken = {
-            name: given.pop(name) for name in ("action", "policy", "replacement", "audit") if name in given
+            name: given.pop(name) for name in ("action", "guard", "replacement", "audit") if name in given
         }
         made = cls(llm, **taken)
         own: dict[str, Any] = {
@@ -150,8 +151,8 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
 
     @property
     def guard(self) -> Guard:
-        """The guard of calls without a `policy=` of their own."""
-        return self._guards.of(None)
+        """The guard of calls without a `guard=` of their own."""
+        return self._guard
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -169,17 +170,19 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         }
         return {**self.inner.to_payload(), **own}
 
-    def with_policy(self, policy: Policy | Guard) -> Self:
-        """The same LLM under another policy, for code that calls it without options (query engines, agents)."""
-        guard = self._guards.of(policy)
-        guard.stream_verifier(replacement=self._replacement)
-        other = self.model_copy(update={"policy_name": guard.policy.name, "policy_digest": guard.log.digest})
-        other._guards = Guards(guard)
+    def with_guard(self, guard: GuardSource) -> Self:
+        """The same LLM under another guard, for code that calls it without options (query engines, agents)."""
+        chosen = guard_for_call(self._guard, guard)
+        chosen.stream_verifier(replacement=self._replacement)
+        other = self.model_copy(
+            update={"policy_name": chosen.policy.name, "policy_digest": chosen.log.digest}
+        )
+        other._guard = chosen
         return other
 
     def _cleaner(self, kwargs: dict[str, Any]) -> ResponseCleaner:
-        """For one call, whose `policy=` is taken out of its options."""
-        guard = self._guards.of(kwargs.pop("policy", None))
+        """For one call, whose `guard=` is taken out of its options."""
+        guard = guard_for_call(self._guard, kwargs.pop("guard", None))
         return ResponseCleaner(guard, self.action, self._replacement, parent_id=active_span_id.get())
 
     # -- completions -------------------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        given = {"policy": kwargs.pop("policy")} if "policy" in kwargs else {}
+        given = {"guard": kwargs.pop("guard")} if "guard" in kwargs else {}
         prepared: Mapping[str, Any] = self._calling()._prepare_chat_with_tools_compat(
             tools,
             user_msg=user_msg,
@@ -318,7 +321,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         allow_parallel_tool_calls: bool = False,
         **kwargs: Any,
     ) -> ChatResponse:
-        kwargs.pop("policy", None)
+        kwargs.pop("guard", None)
         return self._calling()._validate_chat_with_tools_response(
             response, list(tools), allow_parallel_tool_calls=allow_parallel_tool_calls, **kwargs
         )
