@@ -241,7 +241,7 @@ def test_escapes_in_arguments_are_seen_through(policy: Policy) -> None:
 def test_what_only_parsing_brings_out_is_an_error(chat: ChatNCOGuard) -> None:
     """4e15 is no run of digits as text, and is one to the tool."""
     digits = Guard(Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}"),)))
-    call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS, "policy": digits})
+    call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS, "guard": digits})
     with pytest.raises(ViolationError, match="tool call, its JSON escapes read"):
         call.reply().whole('<tool_call>{"name": "lookup_order", "arguments": {"order_id": 4e15}}</tool_call>')
 
