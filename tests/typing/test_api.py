@@ -81,6 +81,35 @@ def test_fields_of_rules_are_said_to_be_what_they_are() -> None:
     assert said == {name: each.annotation for name, each in _Rule.model_fields.items() if name != "ignore"}
 
 
+def test_fields_of_integrations_are_said_to_be_what_they_are() -> None:
+    fields = pytest.importorskip("langchain_nco_guard._fields")
+    chats = pytest.importorskip("langchain_nco_guard")
+    assert set(fields.ChatFields.__annotations__) == set(chats.ChatNCOGuard.model_fields) - {
+        *("model", "tokenizer", "guard"),
+    }
+    verified = set(chats.VerifiedChatModel.model_fields) - {"inner", "guard"}
+    assert set(fields.VerifiedFields.__annotations__) == verified
+
+
+def test_fields_of_llms_are_said_to_be_what_they_are() -> None:
+    fields = pytest.importorskip("llama_index.llms.nco_guard.fields")
+    llms = pytest.importorskip("llama_index.llms.nco_guard")
+    core = pytest.importorskip("llama_index.core.llms")
+    assert set(fields.LLMFields.__annotations__) == set(core.LLM.model_fields)
+    taken = set(signature(llms.NCOGuardLLM.__init__).parameters)
+    own = set(fields.NCOGuardFields.__annotations__) - set(core.LLM.model_fields)
+    assert own == taken - {
+        "self",
+        "model",
+        "tokenizer",
+        "policy",
+        "audit",
+        "model_kwargs",
+        "tokenizer_kwargs",
+        "options",
+    }
+
+
 def test_lists_are_kept_as_tuples() -> None:
     listed = StringRule(id="a", strings=["b", "c"], ignore=["*"])
     assert listed == StringRule(id="a", strings=("b", "c"), ignore=("*",))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import torch
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -21,7 +21,16 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
 
 from langchain_nco_guard._chat_format import (
@@ -32,6 +41,7 @@ from langchain_nco_guard._chat_format import (
 )
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
+from langchain_nco_guard._fields import ChatFields
 from langchain_nco_guard._guards import bind_to_model, joined, seeing_through_json
 from langchain_nco_guard._structured import parsed_output
 from langchain_nco_guard._words import refuse_other_words
@@ -107,7 +117,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     temperature: float | None = Field(default=None, ge=0)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, gt=0)
-    stop: list[str] | None = Field(default=None, alias="stop_sequences")
+    stop: list[str] | None = Field(default=None, validation_alias=AliasChoices("stop", "stop_sequences"))
     timeout: float | None = Field(default=None, gt=0)
     max_retries: int | None = None
     api_key: SecretStr | None = None
@@ -163,8 +173,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return self
 
     @classmethod
-    def from_pipeline(cls, pipe: Any, guard: GuardSource, **options: Any) -> Self:
-        """The same over the model of a transformers pipeline, or of LangChain's `HuggingFacePipeline`."""
+    def from_pipeline(cls, pipe: Any, guard: GuardSource, **options: Unpack[ChatFields]) -> Self:
+        """A chat model made of the model of a transformers pipeline, or of LangChain's `HuggingFacePipeline`."""
         inner = getattr(pipe, "pipeline", None) or pipe
         if getattr(inner, "task", None) != "text-generation":
             raise UnsupportedError(

@@ -148,13 +148,26 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     @classmethod
     def from_model_id(  # type: ignore[override]
-        cls, model_id: str, task: str = "text-generation", *, guard: GuardSource, **options: Any
+        cls,
+        model_id: str,
+        task: str = "text-generation",
+        *,
+        guard: GuardSource,
+        backend: str = "default",
+        device: int | None = None,
+        device_map: str | None = None,
+        model_kwargs: dict[str, Any] | None = None,
+        pipeline_kwargs: dict[str, Any] | None = None,
+        batch_size: int = 4,
     ) -> Self:
-        """Load a model and its tokenizer from a path; `options` as for `HuggingFacePipeline.from_model_id`."""
+        """Load a model and its tokenizer from a path; the rest as for `HuggingFacePipeline.from_model_id`."""
         checked = as_guard(guard)
         if task != "text-generation":
             raise UnsupportedError(f"task {task!r} is not supported; use 'text-generation'")
-        return cls(pipeline=HuggingFacePipeline.from_model_id(model_id, task, **options), guard=checked)
+        loaded = HuggingFacePipeline.from_model_id(
+            model_id, task, backend, device, device_map, model_kwargs, pipeline_kwargs, batch_size
+        )
+        return cls(pipeline=loaded, guard=checked)
 
     @property
     def _identifying_params(self) -> Mapping[str, Any]:

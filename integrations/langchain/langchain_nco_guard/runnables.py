@@ -16,9 +16,11 @@ from nco_guard.values import ValueStream
 __all__ = ["GuardRunnable", "guard_runnable"]
 
 
-def guard_runnable(guard: GuardSource, **options: Any) -> GuardRunnable:
+def guard_runnable(
+    guard: GuardSource, action: OnMatch = "raise", *, replacement: Replacement = None
+) -> GuardRunnable:
     """A guard as a runnable: `prompt | model | guard_runnable(guard)`. See `GuardRunnable`."""
-    return GuardRunnable(guard, **options)
+    return GuardRunnable(guard, action, replacement=replacement)
 
 
 class GuardRunnable(RunnableGenerator[Any, Any]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import LangChainException
@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
+from langchain_nco_guard._fields import VerifiedFields
 from langchain_nco_guard._hidden import HiddenCalls
 from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
@@ -85,7 +86,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         return as_guard(value)
 
     @classmethod
-    def over(cls, inner: Runnable[Any, Any], guard: GuardSource, **options: Any) -> Self:
+    def over(cls, inner: Runnable[Any, Any], guard: GuardSource, **options: Unpack[VerifiedFields]) -> Self:
         """A verified model in the place of `inner`: with its callbacks, tags, metadata, cache and profile.
 
         Errors: `UnsupportedError` for what is no model and for listeners on it; `PolicyError` for a replacement that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from llama_index.core.base.llms.generic_utils import messages_to_prompt as generic_messages_to_prompt
 from llama_index.core.base.llms.types import (
@@ -26,6 +26,7 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
+from llama_index.llms.nco_guard.fields import LLMFields, NCOGuardFields
 from llama_index.llms.nco_guard.kinds import settled
 from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
 from llama_index.llms.nco_guard.models import context_window_of, load
@@ -128,7 +129,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         model_name: str | None = None,
         model_kwargs: Mapping[str, Any] | None = None,
         tokenizer_kwargs: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[LLMFields],
     ) -> None:
         guard = as_guard(guard, audit=audit)
         if unknown := sorted(set(options) - set(LLM.model_fields)):
@@ -163,7 +164,12 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @classmethod
     def from_huggingface_llm(
-        cls, llm: HuggingFaceLLM, *, guard: GuardSource, audit: Sink | None = None, **options: Any
+        cls,
+        llm: HuggingFaceLLM,
+        *,
+        guard: GuardSource,
+        audit: Sink | None = None,
+        **options: Unpack[NCOGuardFields],
     ) -> Self:
         """The model of an existing `HuggingFaceLLM`, guarded, with its prompts, limits and options.
 
