@@ -43,10 +43,10 @@ bench: $(READY) benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks run $(addprefix --only ,$(ONLY)) $(ARGS)
 
-# The paper's tables, on an accelerator; ARGS="--small" is the same on a CPU.
+# The paper's tables, on an accelerator; ARGS=--cpu-small is the same, small, on a CPU.
 experiments: $(READY) benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
-	$(BIN)/python -m benchmarks.experiments.paper_tables -o gpu-results $(ARGS)
+	$(BIN)/python -m benchmarks experiments $(ARGS)
 
 # The site, into site/; it needs no network to build or to read. The tests build it too.
 docs: $(READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,23 +11,36 @@ from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from benchmarks.experiments.options import TABLES, ExperimentOptions
 from benchmarks.harness.options import SUITES, Options
+from nco_guard.cli.inputs import require_hf
 from nco_guard.errors import NCOGuardError
 
-__all__ = ["add_options", "main", "options_of"]
+__all__ = ["add_options", "main", "options_of", "read"]
 
+OUTPUT = ("-o", "--output")
 M = TypeVar("M", bound=BaseModel)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. 1 where a mask, a text or a span differed from its definition, 2 for errors, said on stderr."""
+    # Asked through the driver, CUDA would be begun in this process, which is forked.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     try:
-        options = _parser().parse_args(arguments)
-        status: int = options.command(options)
+        given = read(arguments)
+        status: int = given.command(given)
     except (NCOGuardError, OSError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     return status
+
+
+def read(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What was given, its options checked. Raises `NCOGuardError` for a wrong one."""
+    given = _parser().parse_args(arguments)
+    if given.kind is not None:
+        given.options = options_of(given.kind, given)
+    return given
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,13 +58,24 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    run.add_argument("-o", "--output", type=Path, default=Path("bench-results"), metavar="FOLDER")
+    run.add_argument(*OUTPUT, type=Path, default=Path("bench-results"), metavar="FOLDER")
     add_options(run, Options)
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, kind=Options)
+    experiments = commands.add_parser(
+        "experiments",
+        help="the paper's tables 1 and 2, on an accelerator",
+        description="The paper's tables 1 and 2 with models of real shapes and random weights, on an accelerator.",
+        allow_abbrev=False,
+    )
+    experiments.add_argument(
+        *OUTPUT, type=Path, default=Path("gpu-results"), metavar="FOLDER", help="a run in it is continued"
+    )
+    add_options(experiments, ExperimentOptions)
+    experiments.set_defaults(command=_experiments, kind=ExperimentOptions)
     render = commands.add_parser("render", help="print a results.json, or several as one, as Markdown")
     render.add_argument("results", type=Path, nargs="+", help="of suites that were run apart, if several")
     render.add_argument("--into", type=Path, metavar="PAGE", help="write it between the page's marks")
-    render.set_defaults(command=_render)
+    render.set_defaults(command=_render, kind=None)
     return parser
 
 
@@ -81,15 +106,15 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Progress on stderr, targets and paths on stdout."""
-    options = options_of(Options, parsed)
+    require_hf("a benchmark")
     from benchmarks.report import targets_table
     from benchmarks.runner import run, write
 
-    record = run(options, _say)
+    record = run(given.options, _say)
     print(targets_table(record))
-    for path in write(record, parsed.output):
+    for path in write(record, given.output):
         print(path)
     for check in record.checks:
         if check.differences:
@@ -99,18 +124,36 @@ def _run(parsed: argparse.Namespace) -> int:
     return 0 if record.agrees else 1
 
 
-def _render(parsed: argparse.Namespace) -> int:
+def _experiments(given: argparse.Namespace) -> int:
+    require_hf("an experiment")
+    from benchmarks.experiments.paper_tables import markdown, run
+
+    print(markdown(run(given.options, given.output, _say)))
+    return 0
+
+
+def _render(given: argparse.Namespace) -> int:
     from benchmarks.harness.record import joined, read_record
     from benchmarks.harness.targets import evaluate
     from benchmarks.report import page, report
 
-    record, *others = [read_record(path) for path in parsed.results]
+    record, *others = [read_record(path) for path in given.results]
     if others:
         record = joined([record, *others])
         record = record.model_copy(update={"targets": evaluate(record)})
-    if parsed.into is None:
+    if any(m.case.suite in TABLES.values() for m in record.measurements):
+        from benchmarks.experiments.paper_tables import markdown
+
+        if given.into is not None:
+            raise NCOGuardError("--into is for records of suites; this one is of experiments")
+        print(markdown(record))
+    elif given.into is None:
         print(report(record))
     else:
-        parsed.into.write_text(page(record, parsed.into.read_text(encoding="utf-8")), encoding="utf-8")
-        print(parsed.into)
+        try:
+            text = page(record, given.into.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise NCOGuardError(f"{given.into.name}: {error}") from error
+        given.into.write_text(text, encoding="utf-8")
+        print(given.into)
     return 0 if record.agrees else 1

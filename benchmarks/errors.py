@@ -10,6 +10,6 @@ __all__ = ["MissingPackageError"]
 class MissingPackageError(NCOGuardError, ImportError):
     """Something that is measured, or measured with, is not installed; `package` names it."""
 
-    def __init__(self, feature: str, package: str) -> None:
-        super().__init__(f"{feature} needs {package}: pip install -r benchmarks/requirements.txt")
+    def __init__(self, feature: str, package: str, install: str = "-r benchmarks/requirements.txt") -> None:
+        super().__init__(f"{feature} needs {package}: pip install {install}")
         self.package = package

@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.errors import MissingPackageError
+from benchmarks.harness.machine import commit, cores, load, this_machine, versions
 from benchmarks.harness.options import SUITES, Options
 from benchmarks.harness.plan import Plan
-from benchmarks.harness.record import Record, commit, cores, load, this_machine, versions
+from benchmarks.harness.record import Record
 from benchmarks.harness.targets import evaluate
 from benchmarks.methods.world import READERS, read_world
 from benchmarks.report import report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,9 @@ from nco_guard.engines.hf import GuardLogitsProcessor
 from nco_guard.errors import NCOGuardError
 from nco_guard.session import BoundGuard
 
-__all__ = ["Built", "Ids", "allowed_rows", "build"]
+__all__ = ["Built", "Ids", "allowed_rows", "build", "random_scores", "seen_ids"]
+
+_PROMPT = 4
 
 Ids = NDArray[np.int64]
 
@@ -88,10 +90,18 @@ def _baseline(method: Method, world: World, patterns: Sequence[str]) -> Baseline
     return makers[method.key]()
 
 
-def build(method: Method, constraint: ConstraintSet, world: World, *, batch: int = 1) -> Built:
+def build(
+    method: Method,
+    constraint: ConstraintSet,
+    world: World,
+    *,
+    batch: int = 1,
+    device: str | torch.device = "cpu",
+) -> Built:
     """Set a method up, the vocabulary read beforehand. Parts for ours: compile, and bind without the prefix tree.
 
-    batch: for how many rows matchers are made beforehand. Raises what the method raises.
+    batch: for how many rows matchers are made beforehand. device: where a baseline's tables lie. Raises what the method
+    raises.
     """
     torch.set_num_threads(world.threads)
     if method.kind == "ours":
@@ -104,7 +114,7 @@ def build(method: Method, constraint: ConstraintSet, world: World, *, batch: int
     texts, patterns = constraint.plain
     baseline = _baseline(method, world, patterns)
     prepared, seconds = timed(
-        lambda: baseline.setup(texts, patterns, world.tokenizer, vocabulary=world.vocabulary)
+        lambda: baseline.setup(texts, patterns, world.tokenizer, vocabulary=world.vocabulary, device=device)
     )
     if isinstance(prepared, PreparedPeer):
         prepared.reserve(batch)
@@ -136,3 +146,18 @@ def allowed_rows(constraint: ConstraintSet, world: World, rows: int, steps: int)
             result[row, kept] = token
             kept += 1
     return result
+
+
+def seen_ids(rows: Ids) -> Iterator[torch.Tensor]:
+    """What a processor is given at each step of rows: int64 [rows, length], after a prompt that no text repeats.
+
+    bad_words_ids looks into the prompt.
+    """
+    ids = torch.from_numpy(np.concatenate([np.zeros((len(rows), _PROMPT), np.int64), rows], axis=1))
+    for length in range(_PROMPT, ids.shape[1]):
+        yield ids[:, :length]
+
+
+def random_scores(rows: int, width: int) -> torch.Tensor:
+    """The same scores each time, float32 [rows, width]."""
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from benchmarks.inputs.shapes import MODELS
 
-__all__ = ["SUITES", "Options", "Suite"]
+__all__ = ["SUITES", "Options", "Suite", "known", "positive"]
 
 _PEERS = ("llguidance", "xgrammar")
 
@@ -36,6 +36,14 @@ SUITES: dict[str, Suite] = {
     "vocabularies": Suite("scaling in the vocabulary", _PEERS),
     "revise": Suite("one string more on a guard of 10,000"),
     "memory": Suite("memory over a long run of random text"),
+    "processor": Suite("a step of the logits processor, and what of it is what", standard=False),
+    "device": Suite("tables on a device: building them, and a step beside the host's", standard=False),
+    "closed": Suite("masks of rules that want what was opened to be closed", standard=False),
+    "cache": Suite("from the start of a process to its first mask, with and without a cache", standard=False),
+    "verify": Suite("finished text, beside the definition, Python's re and other searches", standard=False),
+    "redact": Suite("redacting answers, beside verifying them", standard=False),
+    "audit": Suite("what the audit log costs a generation, and an event each sink", standard=False),
+    "overhead": Suite("what a call through LangChain or LlamaIndex takes more", standard=False),
 }
 
 
@@ -52,6 +60,11 @@ class Options(BaseModel):
     )
     model: tuple[str, ...] = Field((), description=f"In throughput, only these of {', '.join(MODELS)}.")
     quick: bool = Field(False, description="Small sizes: about two minutes with the shipped tokenizer.")
+    batch: tuple[int, ...] = Field((), description="Batch sizes; 1, 8 and 64.")
+    device: str | None = Field(None, description="In device; CUDA where there is one, else cpu.")
+    narrow: bool = Field(False, description="In device: masks over classes of tokens, not over tokens.")
+    policies: int = Field(1, ge=1, description="In closed: of its corpus; about a minute each.")
+    text: Path | None = Field(None, description="In verify: a UTF-8 file to use in place of prose.")
     rounds: int | None = Field(None, ge=1, le=1000, description="How often methods take turns.")
     threads: int | None = Field(None, ge=1, le=1024, description="Of torch and of the peers; all cores.")
     steps: int | None = Field(None, ge=100, description="Random tokens of the suite memory; 1,000,000.")
@@ -70,12 +83,17 @@ class Options(BaseModel):
     @field_validator("only")
     @classmethod
     def _known_suites(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _known(names, SUITES)
+        return known(names, SUITES)
+
+    @field_validator("batch")
+    @classmethod
+    def _positive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return positive(sizes)
 
     @field_validator("model")
     @classmethod
     def _known_models(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _known(names, MODELS)
+        return known(names, MODELS)
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -97,12 +115,12 @@ class Options(BaseModel):
     @property
     def batches(self) -> tuple[int, ...]:
         """Batch sizes."""
-        return (1, 64) if self.quick else (1, 8, 64)
+        return self.batch or ((1, 64) if self.quick else (1, 8, 64))
 
     @property
     def generation_batches(self) -> tuple[int, ...]:
         """Batch sizes of whole generations."""
-        return (1, 8) if self.quick else self.batches
+        return (1, 8) if self.quick and not self.batch else self.batches
 
     @property
     def new_tokens(self) -> int:
@@ -125,7 +143,15 @@ class Options(BaseModel):
         return self.mib or (4096.0 if self.quick else 12288.0)
 
 
-def _known(names: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"{unknown[0]}: there is {', '.join(known)}")
+def known(names: tuple[str, ...], right: Iterable[str]) -> tuple[str, ...]:
+    """The names. Raises `ValueError` for one that is not among the right ones, which it lists."""
+    if unknown := [name for name in names if name not in right]:
+        raise ValueError(f"{unknown[0]}: there is {', '.join(right)}")
     return names
+
+
+def positive(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The batch sizes. Raises `ValueError` for one below 1."""
+    if any(size < 1 for size in sizes):
+        raise ValueError(f"{min(sizes)}: a batch has at least one sequence")
+    return sizes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import Bounds, Outcome, isolated
@@ -16,6 +16,7 @@ __all__ = ["Plan", "Samples", "case_of"]
 
 Samples = dict[str, list[float]]
 P = ParamSpec("P")
+K = TypeVar("K")
 
 
 @dataclass
@@ -66,6 +67,19 @@ class Plan:
         outcome: Outcome[Samples] = isolated(bounds, work, *args, **kwargs)
         self.collector.add(case, outcome.value or {}, outcome.status, outcome.reason)
         return outcome.status == "ok"
+
+    def together(
+        self,
+        cases: Mapping[K, Case],
+        bounds: Bounds,
+        work: Callable[P, Mapping[K, Samples]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        """Run several cases in one child, where they take turns or share what takes long to make."""
+        outcome: Outcome[Mapping[K, Samples]] = isolated(bounds, work, *args, **kwargs)
+        for key, case in cases.items():
+            self.collector.add(case, (outcome.value or {}).get(key, {}), outcome.status, outcome.reason)
 
     def check(self, case: Case, work: Callable[P, Check], *args: P.args, **kwargs: P.kwargs) -> None:
         """Compare something in a child; what could not be compared is recorded as the case."""

@@ -1,18 +1,14 @@
 """What a benchmark run leaves behind: every raw measurement, and where and with what it was taken.
 
-Figures are lists of raw samples under names that end in their unit: `_s` seconds, `_mib` mebibytes, `_per_s` tokens
-per second, `_ratio` relative to the unguarded model, `_count`. Summaries are made when they are read, never stored
-alone.
+Figures are lists of raw samples under names that end in their unit: `_s` seconds, `_mib` mebibytes, `_per_s` so many
+per second (tokens, where nothing else is said), `_ratio` relative to what runs beside (the unguarded model),
+`_count`. Summaries are made when they are read, never stored alone.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -35,21 +31,10 @@ __all__ = [
     "joined",
     "read_record",
     "summary",
-    "this_machine",
 ]
 
 Status = Literal["ok", "cannot express", "over time", "over memory", "not available", "failed"]
 UNITS = ("_s", "_mib", "_per_s", "_ratio", "_count")
-_PACKAGES = (
-    "nco-guard",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "llguidance",
-    "xgrammar",
-    "interegular",
-)
 _DIGITS = 5
 
 
@@ -252,70 +237,3 @@ class Collector:
 
 def _rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.{_DIGITS}g}") for value in values]
-
-
-def this_machine() -> Machine:
-    """The machine as it is now."""
-    import psutil
-    import torch
-
-    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    return Machine(
-        system=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
-        cores=cores(),
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        python=platform.python_version(),
-        accelerator=accelerator,
-        load_before=load(),
-    )
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def load() -> float:
-    """Processes that ran or waited to run, over the last minute."""
-    return round(os.getloadavg()[0], 2)
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that are measured. Of this one, where it runs from a source tree, the commit tells."""
-    found: dict[str, str] = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            if package != "nco-guard":
-                found[package] = "not installed"
-    return found
-
-
-def commit() -> str | None:
-    """The commit of the source tree, with `+` if it was changed since; None where there is no tree."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False, timeout=30
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    head = git("rev-parse", "--short=12", "HEAD")
-    return None if head is None else head + ("+" if git("status", "--porcelain") else "")

@@ -19,6 +19,8 @@ def seconds(value: float) -> str:
 
 
 def _amount(name: str, value: float) -> str:
+    if name == "mb_per_s":
+        return f"{value:,.3g}"
     if name.endswith("_per_s"):
         return f"{value:,.0f}"
     if name.endswith("_s"):
@@ -28,8 +30,16 @@ def _amount(name: str, value: float) -> str:
     return f"{100 * value:.1f} %" if name.endswith("_ratio") else f"{value:,.4g}"
 
 
-def figure(measurement: Measurement | None, name: str, *, spread: bool = True, p99: bool = False) -> str:
-    """A figure's median and spread, or why there is none."""
+def figure(
+    measurement: Measurement | None,
+    name: str,
+    *,
+    spread: bool = True,
+    p99: bool = False,
+    best: bool = False,
+    worst: bool = False,
+) -> str:
+    """A figure's median and spread, or why there is none; or its best, the least but of what is counted per second."""
     if measurement is None:
         return "-"
     if measurement.status != "ok":
@@ -37,6 +47,8 @@ def figure(measurement: Measurement | None, name: str, *, spread: bool = True, p
     stats = summary(measurement.samples.get(name, []))
     if stats is None:
         return "-"
+    if best or worst:
+        return _amount(name, stats.minimum if best != name.endswith("_per_s") else stats.maximum)
     text = _amount(name, stats.median)
     if p99:
         return f"{text}, p99 {_amount(name, stats.p99)}"

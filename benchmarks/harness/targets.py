@@ -259,11 +259,11 @@ TARGETS: tuple[Target, ...] = (
         where="a limit of 64 MiB, random text",
     ),
 )
-"""The targets that a CPU can show; those of an accelerator are `benchmarks/gpu.py`'s."""
+"""The targets that a CPU can show; that of an accelerator is judged by `judge_accelerator`."""
 
 
 def judge_accelerator(record: Record) -> list[TargetResult]:
-    """The target of an accelerator, beside a record of `benchmarks/gpu.py`: the worst mean of all batch sizes."""
+    """The target of an accelerator, beside a record of the experiments: the worst mean of all batch sizes."""
 
     def worst(found: Record) -> float | None:
         ratios = [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["timed", "turns"]
+__all__ = ["in_turns", "timed", "turns"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -24,3 +25,19 @@ def turns(methods: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
         first = number % max(1, len(methods))
         for method in (*methods[first:], *methods[:first]):
             yield number, method
+
+
+def in_turns(
+    calls: Mapping[K, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
+    *,
+    warm: int = 1,
+) -> dict[K, list[float]]:
+    """Seconds of each call, of processor time unless said otherwise; the first `warm` rounds do not count."""
+    found: dict[K, list[float]] = {name: [] for name in calls}
+    for number, name in turns(list(calls), warm + rounds):
+        seconds = timed(calls[name], clock)[1]
+        if number >= warm:
+            found[name].append(seconds)
+    return found

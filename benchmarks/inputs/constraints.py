@@ -18,6 +18,8 @@ __all__ = [
     "EVERYTHING",
     "MEASURED",
     "PAPER_PII",
+    "PII",
+    "PRESETS",
     "SUBSTRINGS",
     "WORDS",
     "ConstraintSet",
@@ -72,6 +74,10 @@ EVERYTHING = ConstraintSet(
     "pii + secrets + ldnoobw, 28 languages",
     _everything,
     "word boundaries, lookaround and stop points, which patterns of other engines do not have",
+)
+PII = ConstraintSet("pii", lambda: Policy.from_presets("pii"))
+PRESETS = ConstraintSet(
+    "pii + secrets + LDNOOBW-en", lambda: Policy.from_presets("pii", "secrets", "ldnoobw")
 )
 PAPER_PII = ConstraintSet("the paper's four PII regexes", lambda: Policy.from_presets("pii_paper"))
 MEASURED = (SUBSTRINGS, WORDS, EVERYTHING, PAPER_PII)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.inputs.constraints import ConstraintSet
+from benchmarks.inputs.texts import PROSE
 from benchmarks.methods.peers import LLGuidance, XGrammar
 from nco_guard import demo
 from nco_guard.errors import NCOGuardError
@@ -30,12 +31,6 @@ __all__ = [
 
 #: The model alone, in records.
 BASE = "unguarded"
-PROSE = (
-    "The assembly met again in the old town hall, and the secretary read the minutes of the last meeting. Questions "
-    "about the budget were sent to mary.jones(at)example, not to the office; her number is 555-01, she said, and her "
-    "account ends in 4411-22. Nobody asked why the analysis of the documents had taken so long. A class of students "
-    "listened from the gallery: «C'est la vie», said one, 「本当に?」 another. At 10:45 the chair closed the session.\n"
-)
 
 
 @dataclass(frozen=True)

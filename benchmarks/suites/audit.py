@@ -1,52 +1,81 @@
-"""What the audit log costs a guarded generation: the shipped model, without and with a JSON lines log, in turns.
+"""Suite `audit`: what the audit log costs a guarded generation of the shipped model, and what an event costs each sink.
 
-    python benchmarks/audit.py [--batches 1 8] [--rounds 15] [--new-tokens 64] [--json results.json]
+All ways generate the same tokens under the same policy, one after another, the first one changing from round to
+round. Two policies: "pii", which the model wants to break, and "LDNOOBW-en", which it hardly does. `history` is a
+guard without a sink, the reference. `memory` keeps events in a list: what finding out costs, without any file.
+`jsonl` writes a chained log; `signed` signs its heads (HMAC) too.
 
-All ways generate the same tokens under the same policy, one after another, the first one changing from round to round.
-Two policies: "pii", which the model wants to break, and "ldnoobw", which it hardly does. All times are processor time,
-since waiting for other programs says nothing. `history` is a guard without a sink, the reference. `memory` keeps events
-in a list: what finding out costs, without any file. `jsonl` writes a chained log; `signed` signs its heads (HMAC) too.
-
-"whole" is the ratio of each round's pair of generations; it wavers by some per cent. So beside it stand parts of the
-reference's time that were measured by themselves: "added", what the guard's own code took more than in the same round's
-reference (the pass over the scores, making events, the sink); "sink", what was spent inside of the sink; and by the
-clock, with disk flushes and other programs' turns.
-Below the table: the cost of one event for each sink, without any model.
+"whole" is the ratio of each round's pair of generations, in processor time; it wavers by some per cent. So beside it
+stand parts of the reference's time that were measured by themselves: "added", what the guard's own code took more
+than in the same round's reference (the pass over the scores, making events, the sink); "sink", what was spent inside
+of the sink; and its share by the clock, with disk flushes and other programs' turns.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from nco_guard import Guard, Policy, demo
+from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.record import Record
+from benchmarks.harness.render import figure, section
+from benchmarks.harness.timing import timed, turns
+from benchmarks.inputs.constraints import PII, WORDS, ConstraintSet
+from benchmarks.inputs.shapes import SHIPPED
+from nco_guard import Guard, demo
 from nco_guard.audit import Event, HmacSigner, JsonLinesSink, MemorySink, RunRecorder, Sink
 from nco_guard.audit.sqlite import SqliteSink
 from nco_guard.engines.hf import GuardLogitsProcessor
 
+__all__ = ["generations", "measure", "per_event", "show"]
+
+REFERENCE = "history"
+WAYS = (REFERENCE, "memory", "jsonl", "signed", "jsonl, fsync")
+EVENTS = (*WAYS[1:], "jsonl, no chain", "sqlite")
+WARM = 2
+
+
+def measure(plan: Plan) -> None:
+    """Generations of both policies at all batch sizes, then events."""
+    quick, rounds = plan.options.quick, 3 * plan.options.repeats
+    batches = plan.options.batch or (1, 8)
+    for constraint, batch in product((PII, WORDS), batches):
+        plan.say(f"audit: {constraint.name}, batch {batch}")
+        cases = {
+            way: case_of("audit", way, constraint, plan.world, model=SHIPPED, batch=batch) for way in WAYS
+        }
+        plan.together(
+            cases,
+            plan.bounds(3.0),
+            generations,
+            constraint,
+            batch,
+            rounds=rounds,
+            new_tokens=16 if quick else 64,
+        )
+    events = 300 if quick else 3000
+    cases = {name: case_of("audit", name, None, plan.world, size=events) for name in EVENTS}
+    plan.say(f"audit: {events:,} events")
+    plan.together(cases, plan.bounds(), per_event, events)
+
 
 class Timed:
-    """A sink that adds up the time spent in it."""
+    """A sink that adds up the time spent in it, of the processor and by the clock."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.processor = 0.0
-        self.clock = 0.0
+        self.processor = self.clock = 0.0
 
     def __call__(self, event: Event) -> None:
+        """Pass the event on."""
         processor, clock = time.process_time(), time.perf_counter()
         self.sink(event)
         self.processor += time.process_time() - processor
@@ -59,11 +88,10 @@ class Timed:
         return taken
 
 
-def ways(folder: Path, stack: ExitStack) -> dict[str, Sink | None]:
-    """The sinks that are compared."""
+def sinks(folder: Path, stack: ExitStack) -> dict[str, Sink]:
+    """Those of `WAYS`, but of the reference, which has none."""
     signer = HmacSigner(bytes(32))
     return {
-        "history": None,
         "memory": MemorySink(),
         "jsonl": stack.enter_context(JsonLinesSink(folder / "log.jsonl")),
         "signed": stack.enter_context(JsonLinesSink(folder / "signed.jsonl", signer=signer)),
@@ -106,36 +134,40 @@ class Inside:
                 setattr(kind, name, before[kind])
 
 
-def compare(
-    model: Any, tokenizer: Any, preset: str, batch: int, rounds: int, new_tokens: int, folder: Path
-) -> dict[str, Any]:
-    """Medians of the times, and of the ratios of each round's pairs."""
-    prompts = [demo.PROMPTS["pii"][i % len(demo.PROMPTS["pii"])] for i in range(batch)]
+@dataclass(frozen=True)
+class Round:
+    """Seconds of one generation: of the processor, of the guard, of the sink; the sink's share by the clock."""
+
+    whole: float
+    guard: float
+    sink: float
+    by_clock: float
+
+
+def generations(constraint: ConstraintSet, batch: int, *, rounds: int, new_tokens: int) -> dict[str, Samples]:
+    """All ways, in turns."""
+    torch.set_num_threads(1)
+    model, tokenizer = demo.load()
+    asked = demo.PROMPTS["pii"]
     inputs = dict(
         tokenizer.apply_chat_template(
-            prompts, add_generation_prompt=True, return_dict=True, return_tensors="pt", padding=True
+            [asked[row % len(asked)] for row in range(batch)],
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+            padding=True,
         )
     )
-    inside = Inside()
-    with ExitStack() as stack:
-        sinks = ways(folder, stack)
-        policy = Policy.from_presets(preset)
-        timed = {name: None if sink is None else Timed(sink) for name, sink in sinks.items()}
-        guards = {name: Guard(policy, audit=sink) for name, sink in timed.items()}
-        # Of each round: processor seconds of the generation, of the guard and of the sink; its share by the clock.
-        rows: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in guards}
-        names = list(guards)
+    inside, found = Inside(), {way: list[Round]() for way in WAYS}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        timers = {name: Timed(sink) for name, sink in sinks(Path(folder), stack).items()}
+        guards = {way: Guard(constraint.policy, audit=timers.get(way)) for way in WAYS}
         stack.enter_context(inside.watching({GuardLogitsProcessor: "__call__", RunRecorder: "_record"}))
-        for number in range(-2, rounds):  # the first two rounds warm up
-            at = number % len(names)
-            for name in names[at:] + names[:at]:
-                torch.manual_seed(number + 2)
-                sink = timed[name]
-                if sink is not None:
-                    sink.take()
-                inside.seconds = 0.0
-                clock, started = time.perf_counter(), time.process_time()
-                guards[name].generate(
+        for number, way in turns(WAYS, WARM + rounds):
+            torch.manual_seed(number)
+            inside.seconds, started = 0.0, time.process_time()
+            _, clock = timed(
+                lambda way=way: guards[way].generate(  # type: ignore[misc]
                     model,
                     tokenizer,
                     inputs,
@@ -143,100 +175,73 @@ def compare(
                     min_new_tokens=new_tokens,
                     do_sample=True,
                 )
-                seconds, clock = time.process_time() - started, time.perf_counter() - clock
-                processor, waited = (0.0, 0.0) if sink is None else sink.take()
-                if number >= 0:
-                    rows[name].append((seconds, inside.seconds, processor, waited / clock))
+            )
+            whole = time.process_time() - started
+            sink, waited = timers[way].take() if way in timers else (0.0, 0.0)
+            if number >= WARM:
+                found[way].append(Round(whole, inside.seconds, sink, waited / clock))
         changed = [run.steps_changed for run in guards["memory"].log.history.runs[-rounds:]]
+    return {way: _samples(each, found[REFERENCE], changed) for way, each in found.items()}
 
-    reference = rows["history"]
 
-    def quartiles(values: list[float]) -> tuple[float, float, float]:
-        values = sorted(values)
-        return statistics.median(values), values[len(values) // 4], values[-1 - len(values) // 4]
-
-    def summary(name: str) -> dict[str, Any]:
-        pairs = list(zip(rows[name], reference, strict=True))
-        return {
-            "seconds": statistics.median(one[0] for one in rows[name]),
-            "whole": quartiles([one[0] / other[0] for one, other in pairs]),
-            "added": quartiles([(one[1] - other[1]) / other[0] for one, other in pairs]),
-            "sink": quartiles([one[2] / other[0] for one, other in pairs]),
-            "sink_by_the_clock": statistics.median(one[3] for one in rows[name]),
-        }
-
+def _samples(rows: list[Round], reference: list[Round], changed: list[int]) -> Samples:
+    pairs = list(zip(rows, reference, strict=True))
     return {
-        "policy": preset,
-        "batch": batch,
-        "interventions": statistics.mean(changed),
-        "ways": {name: summary(name) for name in names},
+        "generation_s": [row.whole for row in rows],
+        "whole_ratio": [row.whole / other.whole for row, other in pairs],
+        "added_ratio": [(row.guard - other.guard) / other.whole for row, other in pairs],
+        "sink_ratio": [row.sink / other.whole for row, other in pairs],
+        "by_clock_ratio": [row.by_clock for row in rows],
+        "changed_count": [float(steps) for steps in changed],
     }
 
 
-def per_event(folder: Path, events: int = 3000) -> dict[str, float]:
-    """Microseconds an event takes, the making of it included."""
-    costs = {}
-    with ExitStack() as stack:
-        sinks: dict[str, Sink | None] = ways(folder, stack)
-        sinks["jsonl, no chain"] = stack.enter_context(JsonLinesSink(folder / "plain.jsonl", chain=False))
-        sinks["sqlite"] = stack.enter_context(SqliteSink(folder / "log.db"))
-        for name, sink in sinks.items():
-            if sink is None:
-                continue
-            run = RunRecorder(sink)
-            how_many = events // 10 if "fsync" in name else events
-            started = time.perf_counter()
-            for step in range(how_many):
-                run.intervention(
-                    sequence=0, step=step, rule_ids=["email"], removed_probability=0.25, first_allowed_rank=2
-                )
-            costs[name] = (time.perf_counter() - started) / how_many * 1e6
-    return costs
+def per_event(events: int) -> dict[str, Samples]:
+    """Seconds an event takes, by the clock, the making of it included; a tenth as many where each is flushed."""
+    found: dict[str, Samples] = {}
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        folder = Path(place)
+        all_sinks = sinks(folder, stack)
+        all_sinks["jsonl, no chain"] = stack.enter_context(JsonLinesSink(folder / "plain.jsonl", chain=False))
+        all_sinks["sqlite"] = stack.enter_context(SqliteSink(folder / "log.db"))
+        for name, sink in all_sinks.items():
+            run, count = RunRecorder(sink), events // 10 if "fsync" in name else events
+
+            def write(run: RunRecorder = run, count: int = count) -> None:
+                for step in range(count):
+                    run.intervention(
+                        sequence=0,
+                        step=step,
+                        rule_ids=["email"],
+                        removed_probability=0.25,
+                        first_allowed_rank=2,
+                    )
+
+            found[name] = {"event_s": [timed(write)[1] / count]}
+    return found
 
 
-def spread(values: tuple[float, float, float]) -> str:
-    """Median and quartiles in per cent."""
-    middle, low, high = (100 * value for value in values)
-    return f"{middle:.2f} % ({low:.2f} - {high:.2f})"
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (the model is tiny; default 1)")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    model, tokenizer = demo.load()
-    results: dict[str, Any] = {"generation": []}
-    print(
-        "| policy, batch, interventions | way | processor seconds | whole | added | sink | sink, by the clock |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for preset, batch in itertools.product(("pii", "ldnoobw"), options.batches):
-            row = compare(model, tokenizer, preset, batch, options.rounds, options.new_tokens, Path(folder))
-            results["generation"].append(row)
-            for name, found in row["ways"].items():
-                whole, low, high = found["whole"]
-                print(
-                    f"| {preset}, {batch}, {row['interventions']:.1f} | {name} | {found['seconds']:.3f} "
-                    f"| {whole:.3f} ({low:.3f} - {high:.3f}) | {spread(found['added'])} "
-                    f"| {spread(found['sink'])} | {100 * found['sink_by_the_clock']:.2f} % |",
-                    flush=True,
-                )
-        results["microseconds_per_event"] = per_event(Path(folder))
-    print("\n| sink | microseconds per event |\n|---|---|")
-    for name, cost in results["microseconds_per_event"].items():
-        print(f"| {name} | {cost:.0f} |")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def show(record: Record) -> str:
+    """A row for each policy, batch size and way; then one for each sink."""
+    found = record.find("audit")
+    ratios = ("whole_ratio", "added_ratio", "sink_ratio", "by_clock_ratio")
+    generated = [
+        (
+            f"{m.case.constraint}, {m.case.batch}",
+            m.case.method,
+            figure(m, "changed_count", spread=False),
+            figure(m, "generation_s", spread=False),
+            *(figure(m, name) for name in ratios),
+        )
+        for m in found
+        if m.case.batch is not None
+    ]
+    header = ("policy, batch", "way", "changed", "generation", "whole", "added", "sink", "sink, by the clock")
+    events = [m for m in found if m.case.batch is None]
+    alone = [(m.case.method, figure(m, "event_s")) for m in events]
+    return "\n".join(
+        [
+            section("## The audit log", "", header, generated, (m for m in found if m not in events)),
+            section("### One event", "", ("sink", "an event"), alone, events),
+        ]
+    ).strip("\n") + ("\n" if found else "")

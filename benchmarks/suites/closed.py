@@ -1,27 +1,30 @@
-"""Rules that want what was opened to be closed: the processor time of every single mask, with all presets.
+"""Suite `closed`: rules that want what was opened to be closed, and every single mask, with all presets.
 
-    python -m benchmarks.closed --tokenizer FOLDER [--texts N] [--out FILE]
-
-Each policy of the corpus holds four such rules beside the presets. A text opens them one inside another, with prose in
-between, and closes them again; a mask is asked for before every token, once without a limit and once near one. What is
-reported is processor time of this process, so that a busy machine does not count.
+Each policy of the corpus holds four such rules beside the presets. A text opens them one inside another, with prose
+in between, and closes them again; a mask is asked for before every token, once without a limit and once near one.
+Processor time of this process, so that a busy machine does not count.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from nco_guard import Guard, Policy
-from nco_guard.cli.inputs import load_tokenizer
+from benchmarks.harness.building import build
+from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.record import Record
+from benchmarks.harness.render import figure, section
+from benchmarks.harness.timing import timed
+from benchmarks.inputs.constraints import ConstraintSet
+from benchmarks.methods.world import METHODS, World
 from nco_guard.errors import ForbiddenTokenError
-from nco_guard.policy import RegexRule, presets
+from nco_guard.policy import Policy, RegexRule, presets
 
+__all__ = ["corpus", "measure", "show", "times"]
+
+SLOW = 0.05
 #: What must be closed: a name, its pattern, a text that opens it, and one that closes it.
 CLOSED: dict[str, tuple[str, str, str]] = {
     "think": (r"(?s)<think>(?!.*</think>)", "<think>", "</think>"),
@@ -44,71 +47,60 @@ CLOSED: dict[str, tuple[str, str, str]] = {
 PROSE = " The assembly met on 12 May; 3 of them said no, x and y did not."
 
 
-def texts(count: int) -> list[tuple[tuple[str, ...], str]]:
-    """The rules of each policy of the corpus, and its text."""
+def measure(plan: Plan) -> None:
+    """As many policies of the corpus as were asked for."""
+    for constraint, text in corpus(plan.options.policies):
+        plan.say(f"closed: {constraint.name}")
+        case = case_of("closed", "ours", constraint, plan.world)
+        plan.measure(case, plan.bounds(6.0), times, constraint, text, plan.world)
+
+
+def corpus(count: int) -> Iterator[tuple[ConstraintSet, str]]:
+    """Each policy of the corpus, and its text."""
     chosen = list(itertools.combinations(CLOSED, 4))
-    step = max(1, len(chosen) // count)
-    found: list[tuple[tuple[str, ...], str]] = []
-    for names in chosen[::step][:count]:
+    for names in chosen[:: max(1, len(chosen) // count)][:count]:
         opened = "".join(CLOSED[name][1] + PROSE for name in names)
         closed = "".join(CLOSED[name][2] + PROSE for name in reversed(names))
-        found.append((names, PROSE + opened + closed))
-    return found
+        yield ConstraintSet(", ".join(names), partial(_policy, names)), PROSE + opened + closed
 
 
-def times(names: Sequence[str], text: str, tokenizer: object) -> dict[str, object]:
-    """Milliseconds of each mask of one policy over its text."""
+def _policy(names: Sequence[str]) -> Policy:
     rules = [RegexRule(id=name.replace(" ", "-"), regex=CLOSED[name][0]) for name in names]
-    policy = Policy.from_presets(*presets.available()).with_rules(*rules)
-    bound = Guard(policy).bind(tokenizer)
-    session = bound.session()
-    ids = tokenizer.encode(text, add_special_tokens=False)  # type: ignore[attr-defined]
-    free, limited, skipped = list[float](), list[float](), 0
-    for token in ids:
-        for found, remaining in ((free, None), (limited, 6)):
-            started = time.process_time()
-            session.forbidden_ids(remaining)
-            found.append(1e3 * (time.process_time() - started))
+    return Policy.from_presets(*presets.available()).with_rules(*rules)
+
+
+def times(constraint: ConstraintSet, text: str, world: World) -> Samples:
+    """Seconds of each mask over the text, without a limit and near one."""
+    bound = build(METHODS["ours"], constraint, world).guard()
+    session, skipped = bound.session(), 0
+    samples: Samples = {"mask_s": [], "near_limit_s": []}
+    for token in world.tokenizer.encode(text, add_special_tokens=False):
+        for name, remaining in (("mask_s", None), ("near_limit_s", 6)):
+            samples[name].append(timed(partial(session.forbidden_ids, remaining), time.process_time)[1])
         try:
             session.advance(token)
         except ForbiddenTokenError:
             skipped += 1
-    return {
-        "rules": list(names),
-        "tokens": len(ids),
-        "skipped": skipped,
-        "worst_ms": round(max(free), 1),
-        "worst_near_limit_ms": round(max(limited), 1),
-        "median_ms": round(sorted(free)[len(free) // 2], 2),
-        "over_50_ms": sum(t > 50 for t in free),
-        "undecided_masks": bound.stats["undecided_masks"],
-    }
+    undecided = float(bound.stats["undecided_masks"])
+    return {**samples, "skipped_count": [skipped], "undecided_count": [undecided]}
 
 
-def main() -> None:
-    """Measure, print a line a policy, and write all of it as JSON if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--texts", type=int, default=1, help="policies to measure; about a minute each")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    tokenizer = load_tokenizer(options.tokenizer)
-    records = []
-    for place, (names, text) in enumerate(texts(options.texts), start=1):
-        print(f"policy {place} of {options.texts}: {', '.join(names)}", file=sys.stderr, flush=True)
-        records.append(times(names, text, tokenizer))
-        print(json.dumps(records[-1]), flush=True)
-    print(
-        "worst",
-        max(r["worst_ms"] for r in records),
-        "ms; near a limit",
-        max(r["worst_near_limit_ms"] for r in records),
-    )
-    if options.out is not None:
-        options.out.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def show(record: Record) -> str:
+    """A row for each policy."""
+    found = record.find("closed")
+    rows = [
+        (
+            m.case.constraint,
+            str(len(m.samples["mask_s"])),
+            figure(m, "mask_s", spread=False),
+            str(sum(seconds > SLOW for seconds in m.samples["mask_s"])),
+            figure(m, "mask_s", worst=True),
+            figure(m, "near_limit_s", worst=True),
+            figure(m, "skipped_count"),
+            figure(m, "undecided_count"),
+        )
+        for m in found
+        if m.status == "ok"
+    ]
+    header = ("closed", "masks", "median", "above 50 ms", "worst", "near a limit", "skipped", "undecided")
+    return section("## Rules that want something closed", "Processor time.", header, rows, found)

@@ -1,226 +1,178 @@
-"""What tables on a device cost: building them, their size, and a step at several batch sizes.
-
-    python benchmarks/device.py                        the shipped demonstration tokenizer, on the CPU or CUDA
-    python benchmarks/device.py --tokenizer FOLDER     a folder with tokenizer.json
-    python benchmarks/device.py --device cpu --json results.json
+"""Suite `device`: what tables on a device cost: building them, their size, and a step at several batch sizes.
 
 A step is the transition of every row by a token, its mask, and -inf written where tokens are forbidden. The same rows
-go through the host's tables for comparison, ids read from the device and forbidden ids written back to it. The masks of
-both ways are compared in every step. "processor" is the whole logits processor of either kind, which also finds out
-which row continues which. Times are the wall clock's, medians over steps, the device waited for after each one.
+go through the host's tables, ids read from the device and forbidden ids written back to it, and the masks of both ways
+are compared. "processor" is the whole logits processor of either kind, which also finds out which row continues which.
+Wall-clock time, the device waited for after each step.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import statistics
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from nco_guard.compiler import compile_policy
+from benchmarks.harness.building import Ids, allowed_rows, build, seen_ids
+from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.processes import isolated
+from benchmarks.harness.record import Check, Record
+from benchmarks.harness.render import figure, section
+from benchmarks.harness.timing import timed
+from benchmarks.inputs.constraints import PAPER_PII, PII, SUBSTRINGS, ConstraintSet
+from benchmarks.methods.baselines import Processor
+from benchmarks.methods.world import METHODS, World
 from nco_guard.engines.hf import GuardLogitsProcessor
 from nco_guard.engines.hf.device import DeviceLogitsProcessor
-from nco_guard.errors import StateLimitError
+from nco_guard.errors import StateLimitError, UnsupportedError
 from nco_guard.masking.device import DeviceTables
-from nco_guard.policy import Policy, presets
+from nco_guard.masking.enumeration import byte_automaton, first_states, token_table
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import read_vocabulary
 
-TEXT = (
-    "The assembly met again in the old town hall, and the secretary read the minutes of the last meeting. Questions "
-    "about the budget were sent to mary.jones(at)example, not to the office; her number is 555-01, she said. «C'est la "
-    "vie», said one, 「本当に?」 another. At 10:45 the chair closed the session.\n"
-)
+__all__ = ["against_host", "measure", "show", "walk"]
+
+WAYS = ("device", "host")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One policy at one batch size; times in microseconds unless the name says otherwise."""
-
-    policy: str
-    states: int
-    classes: int
-    wide: bool
-    mib: float
-    build_ms: float
-    batch: int
-    device_step: float
-    host_step: float
-    device_processor: float
-    host_processor: float
-
-
-def waited(device: torch.device, call: Callable[[], Any]) -> tuple[float, Any]:
-    """Microseconds of a call and of the device's work for it; its result."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    result = call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return 1e6 * (time.perf_counter() - started), result
+def measure(plan: Plan) -> None:
+    """Three policies at all batch sizes; where the states do not fit, that is said."""
+    options, world = plan.options, plan.world
+    steps = 16 if options.quick else 64
+    for constraint, batch in product((SUBSTRINGS, PAPER_PII, PII), options.batches):
+        plan.say(f"device: {constraint.name}, batch {batch}")
+        cases = {way: case_of("device", way, constraint, world, batch=batch) for way in WAYS}
+        rows = isolated(plan.bounds(), allowed_rows, constraint, world, batch, steps)
+        if rows.value is None:
+            plan.collector.add(cases["host"], {}, rows.status, rows.reason)
+            continue
+        given = (constraint, world, rows.value, options.device, options.narrow)
+        plan.together(cases, plan.bounds(3.0), walk, *given)
+        if plan.collector.status(cases["device"]) == "ok":
+            check = case_of("device", "comparison", constraint, world, batch=batch)
+            plan.check(check, against_host, *given)
 
 
-def steps(bound: BoundGuard, tables: DeviceTables, ids: torch.Tensor) -> tuple[list[float], list[float]]:
-    """Times of the device's steps and of the host's, over the columns of the ids."""
-    device, host = tables.device, bound.tables
-    rows = len(ids)
-    scores = torch.randn(rows, tables.width, device=device)
-    states, own = tables.begin(rows), [host.start] * rows
-    times: tuple[list[float], list[float]] = ([], [])
-
-    for column in ids.unbind(1):
-
-        def on_device(states: torch.Tensor = states, column: torch.Tensor = column) -> Any:
-            after = tables.next(states, column)
-            return after, scores.masked_fill(tables.forbidden(after), -torch.inf)
-
-        def on_host(own: list[int] = own, column: torch.Tensor = column) -> Any:
-            after = [host.next(s, t) for s, t in zip(own, column.tolist(), strict=True)]
-            flat = np.concatenate([host.forbidden(s) + row * tables.width for row, s in enumerate(after)])
-            masked = scores.clone()
-            masked.view(-1).index_fill_(0, torch.from_numpy(flat).to(device), -torch.inf)
-            return after, masked
-
-        spent, (states, masked) = waited(device, on_device)
-        times[0].append(spent)
-        spent, (own, same) = waited(device, on_host)
-        times[1].append(spent)
-        if not torch.equal(masked, same):
-            raise SystemExit("the masks differ")
-    return times
+def _tables(
+    constraint: ConstraintSet, world: World, device: str | None, narrow: bool
+) -> tuple[BoundGuard, DeviceTables]:
+    """Raises `UnsupportedError` where the states do not fit."""
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if where.type == "cpu":
+        torch.set_num_threads(1)
+    bound = build(METHODS["ours"], constraint, world).guard()
+    try:
+        tables = bound.device_tables(where)
+    except StateLimitError as error:
+        raise UnsupportedError(str(error)) from error
+    if narrow:
+        constraints = bound.tables.constraints
+        automaton = byte_automaton(constraints, first_states(constraints, bound.vocabulary))
+        tables = DeviceTables(token_table(automaton, bound.vocabulary, bound._tree), where, wide=False)
+    return bound, tables
 
 
-def processors(bound: BoundGuard, tables: DeviceTables, ids: torch.Tensor) -> tuple[float, float]:
-    """Median times of a call of the device's processor and of the host's."""
-    scores = torch.randn(len(ids), tables.width, device=tables.device)
-    medians = []
+def walk(
+    constraint: ConstraintSet, world: World, rows: Ids, device: str | None, narrow: bool
+) -> dict[str, Samples]:
+    """Seconds of each step over rows, int64 [batch, steps], and of each call of the processors."""
+    bound, tables = _tables(constraint, world, device, narrow)
+    found: dict[str, Samples] = {way: {"step_s": [], "processor_s": []} for way in WAYS}
+    found["device"] |= {
+        "build_s": [bound.stats["device_tables"][str(tables.device)]["seconds"]],
+        "tables_mib": [tables.nbytes / 2**20],
+        "states_count": [tables.states],
+        "classes_count": [tables.classes],
+    }
+    for _, _, seconds in _steps(bound, tables, rows):
+        for way, each in zip(WAYS, seconds, strict=True):
+            found[way]["step_s"].append(each)
     options: dict[str, Any] = {"engine_ends": True, "in_place": True}  # as `guard.generate` sets them
-    for processor in (
+    scores = torch.randn(len(rows), tables.width, device=tables.device)
+    processors: tuple[Processor, ...] = (
         DeviceLogitsProcessor(bound, tables, **options),
         GuardLogitsProcessor(bound, **options),
-    ):
-        spent = [
-            waited(tables.device, lambda p=processor, n=n: p(ids[:, :n], scores))[0]
-            for n in range(1, ids.shape[1] + 1)
-        ]
-        medians.append(statistics.median(spent))
-    return medians[0], medians[1]
-
-
-def allowed(bound: BoundGuard, text: list[int], start: int, count: int) -> list[int]:
-    """So many tokens of the text, over and over, without those that the policy forbids where they come."""
-    tables = bound.tables
-    state, found = tables.start, []
-    while len(found) < count:
-        token = text[start % len(text)]
-        after = tables.next(state, token)
-        if after >= 0:
-            state = after
-            found.append(token)
-        start += 1
+    )
+    for way, processor in zip(WAYS, processors, strict=True):
+        for seen in seen_ids(rows):
+            call = partial(processor, seen.to(tables.device), scores)
+            found[way]["processor_s"].append(_waited(tables.device, call)[1])
     return found
 
 
-def measure(name: str, policy: Policy, tokenizer: Any, device: torch.device, options: Any) -> list[Row]:
-    """One policy at all batch sizes; nothing where its states do not fit."""
-    bound = BoundGuard(compile_policy(policy), read_vocabulary(tokenizer))
-    started = time.perf_counter()
-    try:
-        tables = bound.device_tables(device)
-    except StateLimitError as error:
-        print(f"{name}: {time.perf_counter() - started:.1f} s, then: {error}\n")
-        return []
-    if options.narrow:
-        constraints = bound.tables.constraints
-        from nco_guard.masking.enumeration import byte_automaton, first_states, token_table
-
-        automaton = byte_automaton(constraints, first_states(constraints, bound.vocabulary))
-        tables = DeviceTables(token_table(automaton, bound.vocabulary, bound._tree), device, wide=False)
-    build = 1000 * bound.stats["device_tables"][str(device)]["seconds"]
-    text = tokenizer(TEXT, add_special_tokens=False).input_ids
-    rows = []
-    for batch in options.batches:
-        ids = torch.tensor([allowed(bound, text, 7 * row, options.steps) for row in range(batch)]).to(device)
-        on_device, on_host = steps(bound, tables, ids)
-        whole = processors(bound, tables, ids)
-        rows.append(
-            Row(
-                name,
-                tables.states,
-                tables.classes,
-                tables.wide,
-                tables.nbytes / 2**20,
-                build,
-                len(ids),
-                statistics.median(on_device),
-                statistics.median(on_host),
-                *whole,
-            )
-        )
-    return rows
-
-
-def table(rows: list[Row]) -> str:
-    """Markdown."""
-    lines = [
-        "| policy | states x classes | MiB | build | batch | step: device, host | processor: device, host |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r.policy} | {r.states:,} x {r.classes:,} | {r.mib:.1f} | {r.build_ms:.0f} ms | {r.batch} | "
-        f"{r.device_step:.0f}, {r.host_step:.0f} us | {r.device_processor:.0f}, {r.host_processor:.0f} us |"
-        for r in rows
-    ]
-    return "\n".join(lines)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def against_host(
+    constraint: ConstraintSet, world: World, rows: Ids, device: str | None, narrow: bool
+) -> Check:
+    """The masks of both ways, in every step and row."""
+    bound, tables = _tables(constraint, world, device, narrow)
+    differences = 0
+    for on_device, on_host, _ in _steps(bound, tables, rows):
+        differences += int((on_device != on_host).any(1).sum())
+    return Check(
+        constraint=constraint.name,
+        tokenizer=world.name,
+        against="the host's tables",
+        compared=rows.size,
+        differences=differences,
+        note=f"on {tables.device}",
     )
-    parser.add_argument("--tokenizer", help="a folder with tokenizer.json (default: the shipped one)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--steps", type=int, default=64, help="tokens of text in each row (default 64)")
-    parser.add_argument("--narrow", action="store_true", help="masks over classes of tokens, not over tokens")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    options = parser.parse_args()
-
-    from transformers import AutoTokenizer
-
-    shipped = Path(__file__).resolve().parent.parent / "nco_guard" / "demo" / "model"
-    tokenizer = AutoTokenizer.from_pretrained(options.tokenizer or str(shipped))
-    device = torch.device(options.device)
-    substrings = presets.load("ldnoobw", languages=["en"], substring=True)
-    policies = {
-        "LDNOOBW-en substrings": Policy(name="substrings", rules=tuple(substrings)),
-        "the paper's PII regexes": Policy.from_presets("pii_paper"),
-        "pii": Policy.from_presets("pii"),
-    }
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    rows: list[Row] = []
-    for name, policy in policies.items():
-        rows += measure(name, policy, tokenizer, device, options)
-    print(table(rows))
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
-    print(f"\n{where}, torch {torch.__version__}, width {len(tokenizer):,}")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2))
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _steps(
+    bound: BoundGuard, tables: DeviceTables, rows: Ids
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, tuple[float, float]]]:
+    """Of each step the masked scores by the device and by the host, and the seconds of both."""
+    device, host = tables.device, bound.tables
+    scores = torch.randn(len(rows), tables.width, device=device)
+    states, own = tables.begin(len(rows)), [host.start] * len(rows)
+
+    def on_device(states: torch.Tensor, column: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        after = tables.next(states, column)
+        return after, scores.masked_fill(tables.forbidden(after), -torch.inf)
+
+    def on_host(own: list[int], column: torch.Tensor) -> tuple[list[int], torch.Tensor]:
+        after = [host.next(s, t) for s, t in zip(own, column.tolist(), strict=True)]
+        flat = np.concatenate([host.forbidden(s) + row * tables.width for row, s in enumerate(after)])
+        masked = scores.clone()
+        masked.view(-1).index_fill_(0, torch.from_numpy(flat).to(device), -torch.inf)
+        return after, masked
+
+    for column in torch.from_numpy(rows).to(device).unbind(1):
+        (states, masked), one = _waited(device, partial(on_device, states, column))
+        (own, same), other = _waited(device, partial(on_host, own, column))
+        yield masked, same, (one, other)
+
+
+def _waited(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
+    """The result, and the seconds of the call and of the device's work for it."""
+
+    def work() -> Any:
+        result = call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return result
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return timed(work)
+
+
+def show(record: Record) -> str:
+    """A row for each policy, batch size and way."""
+    found = record.find("device")
+    rows = [
+        (
+            m.case.constraint,
+            str(m.case.batch),
+            m.case.method,
+            *(figure(m, name) for name in ("states_count", "classes_count", "tables_mib", "build_s")),
+            figure(m, "step_s"),
+            figure(m, "processor_s"),
+        )
+        for m in found
+        if m.status == "ok"
+    ]
+    header = ("constraint", "batch", "tables", "states", "classes", "size", "build", "a step", "processor")
+    return section("## Tables on a device", "", header, rows, found)

@@ -1,110 +1,129 @@
-"""Redaction beside verification, on answers of 500 characters under all presets.
+"""Suite `redact`: redaction beside verification, on answers of 500 characters under all presets.
 
-    python benchmarks/redact.py [--rounds 5] [--json FILE]
-
-Each figure is the processor time for one answer, the least of several rounds; ratios are to `guard.verify` of the same
-answers. Clean answers are prose; in dirty ones something that the policy forbids is sown. Before anything is timed,
-`guard.redact` and `Cleaner.text` are compared with the definition, `redaction.redact` searching by `verify`.
+Processor time of one answer. Clean answers are prose; in dirty ones something that the policy forbids is sown.
+`guard.redact`, `Cleaner.text` and a stream are compared with what `scan.definition` finds, replaced.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import random
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from benchmarks.suites.verify import prose
+from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.record import Check, Record
+from benchmarks.harness.render import figure, first, ratio, section
+from benchmarks.harness.timing import in_turns
+from benchmarks.inputs.constraints import PRESETS
+from benchmarks.inputs.texts import examples, prose
+from benchmarks.methods.world import World
 from nco_guard import Guard
-from nco_guard.policy import presets
-from nco_guard.scan import redact
+from nco_guard.scan import Redaction
+from nco_guard.scan.definition import verify_by_definition
+from nco_guard.scan.replacing import Replacer
 from nco_guard.values import Cleaner
+
+__all__ = ["against_definition", "answers", "measure", "show", "times"]
 
 SIZE = 500
 ANSWERS = 40
-clock = time.process_time
+VERIFY = "guard.verify"
+DEFINITION = "by the definition"
 
 
-def answers(rng: random.Random) -> tuple[list[str], list[str]]:
-    text = prose(2 * SIZE * ANSWERS)
-    clean = [text[place : place + SIZE] for place in range(0, SIZE * ANSWERS, SIZE)]
-    examples = [t for name in ("pii", "secrets") for p in presets.patterns(name) for t in p.examples.match]
-    dirty = [f"{one[: SIZE // 2]} {rng.choice(examples)} {one[SIZE // 2 :]}"[:SIZE] for one in clean]
-    return clean, dirty
+def measure(plan: Plan) -> None:
+    """All methods, in turns."""
+    plan.say(f"redact: {PRESETS.name}")
+    clean, dirty = answers(8 if plan.options.quick else ANSWERS)
+    cases = {name: case_of("redact", name, PRESETS, plan.world) for name in _methods(Guard(PRESETS.policy))}
+    plan.together(cases, plan.bounds(), times, clean, dirty, plan.options.repeats)
+    case = case_of("redact", "comparison", PRESETS, plan.world)
+    plan.check(case, against_definition, [*clean, *dirty], plan.world)
 
 
-def streamed(guard: Guard, text: str) -> str:
+def answers(count: int) -> tuple[list[str], list[str]]:
+    """Clean and dirty ones, as the policy sees them."""
+    rng, text, forbidden = random.Random(0), prose(2 * SIZE * count), examples()
+    clean = [text[place : place + SIZE] for place in range(0, SIZE * count, SIZE)]
+    dirty = [f"{one[: SIZE // 2]} {rng.choice(forbidden)} {one[SIZE // 2 :]}"[:SIZE] for one in clean]
+    guard = Guard(PRESETS.policy)
+    return (
+        [text for text in clean if guard.verify(text).ok],
+        [text for text in dirty if not guard.verify(text).ok],
+    )
+
+
+def _streamed(guard: Guard, text: str) -> str:
     stream = guard.stream_verifier()
     return "".join(stream.feed(text[at : at + 5]) for at in range(0, len(text), 5)) + stream.finish()
 
 
-def message(text: str) -> dict[str, Any]:
+def _by_definition(guard: Guard, text: str) -> Redaction:
+    compiled = guard.verifier.compiled
+    report = verify_by_definition(compiled, text)
+    return Redaction(text if report.ok else Replacer(compiled, None).whole(text, report.violations), report)
+
+
+def _message(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "usage": {"total_tokens": 9}}
 
 
-def methods(guard: Guard) -> dict[str, Callable[[str], object]]:
+def _methods(guard: Guard) -> dict[str, Callable[[str], object]]:
     cleaner = Cleaner(guard)
     return {
-        "guard.verify": guard.verify,
+        VERIFY: guard.verify,
         "guard.redact": guard.redact,
         "Cleaner.text": cleaner.text,
-        "Cleaner.value of a message": lambda text: cleaner.value(message(text)),
-        "redact by verify, the definition": lambda text: redact(guard.verifier.compiled, text),
-        "stream_verifier, pieces of 5": lambda text: streamed(guard, text),
+        "Cleaner.value of a message": lambda text: cleaner.value(_message(text)),
+        DEFINITION: lambda text: _by_definition(guard, text),
+        "stream_verifier, pieces of 5": lambda text: _streamed(guard, text),
     }
 
 
-def per_answer(run: Callable[[str], object], texts: list[str], rounds: int) -> float:
-    least = float("inf")
-    for _ in range(rounds):
-        begun = clock()
+def times(clean: list[str], dirty: list[str], rounds: int) -> dict[str, Samples]:
+    """Seconds of an answer in each round, by method."""
+    methods = _methods(Guard(PRESETS.policy))
+    found: dict[str, Samples] = {name: {} for name in methods}
+
+    def all_of(run: Callable[[str], object], texts: list[str]) -> None:
         for text in texts:
             run(text)
-        least = min(least, clock() - begun)
-    return least / len(texts)
+
+    for kind, texts in (("clean_s", clean), ("dirty_s", dirty)):
+        calls = {name: partial(all_of, run, texts) for name, run in methods.items()}
+        for name, seconds in in_turns(calls, rounds).items():
+            found[name][kind] = [each / len(texts) for each in seconds]
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def against_definition(texts: list[str], world: World) -> Check:
+    """What is redacted, however it is asked for; but `Cleaner` reads escapes, so it is shown no texts with some."""
+    guard = Guard(PRESETS.policy)
+    cleaner, differences = Cleaner(guard), 0
+    for text in texts:
+        expected = _by_definition(guard, text)
+        same = guard.redact(text) == expected and _streamed(guard, text) == expected.text
+        differences += not (same and ("\\" in text or cleaner.text(text) == expected.text))
+    return Check(
+        constraint=PRESETS.name,
+        tokenizer=world.name,
+        against=DEFINITION,
+        compared=len(texts),
+        differences=differences,
+        note="redacted answers, not masks",
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    guard = Guard.from_presets("pii", "secrets", "ldnoobw")
-    clean, dirty = answers(random.Random(0))
-    clean = [text for text in clean if guard.verify(text).ok]
-    dirty = [text for text in dirty if not guard.verify(text).ok]
-    cleaner = Cleaner(guard)
-    for text in (*clean, *dirty):
-        expected = redact(guard.verifier.compiled, text)
-        same = guard.redact(text) == expected and streamed(guard, text) == expected.text
-        if not same or ("\\" not in text and cleaner.text(text) != expected.text):
-            sys.exit("what is redacted differs from the definition")
-    print(f"{platform.machine()}, Python {platform.python_version()}; {len(guard.policy.rules)} rules")
-    print(f"{len(clean)} clean and {len(dirty)} dirty answers of {SIZE} characters\n")
-    print("| milliseconds for an answer | clean | to verify | dirty | to verify |\n|---|---|---|---|---|")
-    rows: list[dict[str, object]] = []
-    base: tuple[float, float] | None = None
-    for name, run in methods(guard).items():
-        found = per_answer(run, clean, arguments.rounds), per_answer(run, dirty, arguments.rounds)
-        base = base or found
-        ratios = found[0] / base[0], found[1] / base[1]
-        print(
-            f"| {name} | {found[0] * 1e3:.2f} | {ratios[0]:.2f} x | {found[1] * 1e3:.2f} | {ratios[1]:.2f} x |"
-        )
-        rows.append({"method": name, "seconds": found, "to verify": ratios})
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(rows, indent=2), "utf-8")
 
 
-if __name__ == "__main__":
-    main()
+def show(record: Record) -> str:
+    """A row for each method."""
+    found = record.find("redact")
+    base = first(found, method=VERIFY)
+    rows = []
+    for m in found:
+        cells = [m.case.method]
+        for kind in ("clean_s", "dirty_s"):
+            cells += [figure(m, kind, best=True), ratio(m, base, kind)]
+        rows.append(cells)
+    header = ("an answer", "clean", "x verify", "dirty", "x verify")
+    return section("## Redacting", "Processor time, the least of all rounds.", header, rows, found)

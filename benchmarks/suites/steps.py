@@ -12,11 +12,11 @@ any row; the second pass over the same text meets known states only.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-import numpy as np
 import torch
 
-from benchmarks.harness.building import Built, Ids, allowed_rows, build
+from benchmarks.harness.building import Built, Ids, allowed_rows, build, random_scores, seen_ids
 from benchmarks.harness.plan import Plan, Samples, case_of
 from benchmarks.harness.processes import isolated
 from benchmarks.harness.record import Record, summary
@@ -29,7 +29,6 @@ from benchmarks.methods.world import Method, World
 __all__ = ["measure", "show"]
 
 _METHODS = ("ours", "llguidance", "xgrammar", "bad-words", "guard-trie", "rejection")
-_PROMPT = 4
 
 
 def measure(plan: Plan) -> None:
@@ -62,11 +61,8 @@ def _paper(plan: Plan, constraint: ConstraintSet, texts: dict[int, Ids]) -> None
     if not texts or not able:
         return
     plan.say(f"steps: {constraint.name}: {able[0].title}")
-    found = isolated(plan.bounds(2.0), walks, able[0], constraint, plan.world, texts)
-    for batch in texts:
-        case = case_of("steps", able[0].key, constraint, plan.world, batch=batch)
-        samples = {} if found.value is None else found.value[batch]
-        plan.collector.add(case, samples, found.status, found.reason)
+    cases = {batch: case_of("steps", able[0].key, constraint, plan.world, batch=batch) for batch in texts}
+    plan.together(cases, plan.bounds(2.0), walks, able[0], constraint, plan.world, texts)
 
 
 def walks(
@@ -77,13 +73,9 @@ def walks(
     return {batch: _two_passes(built, rows) for batch, rows in texts.items()}
 
 
-def _scores(batch: int, width: int) -> torch.Tensor:
-    return torch.randn(batch, width, generator=torch.Generator().manual_seed(0))
-
-
 def _argmax(world: World, batch: int, steps: int) -> Samples:
     torch.set_num_threads(world.threads)
-    scores = _scores(batch, world.vocabulary.width)
+    scores = random_scores(batch, world.vocabulary.width)
     scores.argmax(-1)
     return {"step_s": [timed(lambda: scores.argmax(-1))[1] for _ in range(steps)]}
 
@@ -113,17 +105,13 @@ def _two_passes(built: Built, rows: Ids) -> Samples:
 def _processor_steps(built: Built, rows: Ids) -> tuple[list[float], list[bool]]:
     """Seconds of each call, and whether it met a new state."""
     ours, processor = built.bound, built.processor()
-    # A prompt that no text repeats: bad_words_ids looks into it.
-    ids = torch.from_numpy(np.concatenate([np.zeros((len(rows), _PROMPT), np.int64), rows], axis=1))
-    clean = _scores(len(rows), built.width)
-    scores = torch.empty_like(clean)
     seconds: list[float] = []
     fresh: list[bool] = []
-    for step in range(rows.shape[1]):
-        scores.copy_(clean)
-        seen = ids[:, : _PROMPT + step]
+    scores = random_scores(len(rows), built.width)
+    for seen in seen_ids(rows):
         before = ours.tables.state_count if ours is not None else 0
-        seconds.append(timed(lambda seen=seen: processor(seen, scores))[1])  # type: ignore[misc]
+        fresh_scores = scores.clone()
+        seconds.append(timed(partial(processor, seen, fresh_scores))[1])
         fresh.append(ours is not None and ours.tables.state_count != before)
     return seconds, fresh
 
@@ -138,9 +126,9 @@ def _peer_steps(prepared: PreparedPeer, rows: Ids) -> Iterator[float]:
                 prepared.consume(matcher, token)
         prepared.bits(matchers)
 
-    yield timed(lambda: step(None))[1]
+    yield timed(partial(step, None))[1]
     for tokens in rows[:, :-1].T.tolist():
-        yield timed(lambda tokens=tokens: step(tokens))[1]  # type: ignore[misc]
+        yield timed(partial(step, tokens))[1]
 
 
 def show(record: Record) -> str:

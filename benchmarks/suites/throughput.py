@@ -13,24 +13,21 @@ one per sequence, are made before each generation begins and are not counted.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from benchmarks.harness.building import build
+from benchmarks.harness.generating import Generator, Ready, Run, replayed
 from benchmarks.harness.plan import Plan, Samples, case_of
 from benchmarks.harness.processes import isolated
-from benchmarks.harness.record import Case, Record, Status
+from benchmarks.harness.record import Case, Record
 from benchmarks.harness.render import figure, first, reasons, shown, table, title
+from benchmarks.harness.timing import turns
 from benchmarks.inputs.constraints import EVERYTHING, PAPER_PII, SUBSTRINGS, ConstraintSet, regexes
 from benchmarks.inputs.models import Replay, random_llama
 from benchmarks.inputs.shapes import MODELS, SHAPES, SHIPPED
-from benchmarks.methods.baselines import Prepared
-from benchmarks.methods.peers import PreparedPeer
 from benchmarks.methods.world import BASE, METHODS, World, read_world
 from nco_guard import demo
 from nco_guard.errors import NCOGuardError, PatternError, UnsupportedError
@@ -44,20 +41,12 @@ _PROMPT = 16
 _ROW_STEPS = 1024
 _STEPS = 8
 _OURS = 4
+WARM = 1
 _SECONDS = 900.0  # for one constraint and batch size, all methods together
 # The paper's method takes minutes and gigabytes over a large vocabulary: it is set up once for all batch sizes, in a
 # process of its own, so that it cannot take the others with it.
 _TOGETHER = ("ours", "rejection", "guard-trie", "bad-words", "llguidance", "xgrammar")
 _ALONE = ("paper-nco",)
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one method did: samples, or why there are none."""
-
-    status: Status
-    reason: str
-    samples: Samples
 
 
 def measure(plan: Plan) -> None:
@@ -142,7 +131,7 @@ def generations(
     width = world.vocabulary.width
     model, words = (demo.load()[0], "") if name == SHIPPED else random_llama(width, SHAPES[name])
     width = int(model.get_output_embeddings().weight.shape[0])
-    ready: dict[str, Guard | Prepared] = {}
+    ready: dict[str, Ready] = {}
     refused: dict[str, Run] = {}
     for key in methods:
         try:
@@ -152,12 +141,12 @@ def generations(
     runs: dict[tuple[int, str], Run] = {}
     for batch in batches:
         length = min(new_tokens, max(_STEPS, _ROW_STEPS // batch))
-        found = _turns(name, model, world, batch, ready, rounds=rounds, new_tokens=length)
+        found = _turns(_generator(name, model, world, batch, ready, length), rounds)
         runs |= {(batch, key): run for key, run in (found | refused).items()}
     return words, runs
 
 
-def _prepare(key: str, world: World, constraint: ConstraintSet, batch: int, width: int) -> Guard | Prepared:
+def _prepare(key: str, world: World, constraint: ConstraintSet, batch: int, width: int) -> Ready:
     if key == "ours":
         return Guard(constraint.policy, cache=False)
     if width != world.vocabulary.width:
@@ -165,64 +154,39 @@ def _prepare(key: str, world: World, constraint: ConstraintSet, batch: int, widt
     return build(METHODS[key], constraint, world, batch=batch).other()
 
 
-def _turns(
-    name: str,
-    model: Any,
-    world: World,
-    batch: int,
-    ready: dict[str, Guard | Prepared],
-    *,
-    rounds: int,
-    new_tokens: int,
-) -> dict[str, Run]:
+def _generator(
+    name: str, model: Any, world: World, batch: int, ready: Mapping[str, Ready], new_tokens: int
+) -> Generator:
     inputs, replay = _prompts(name, world, batch, new_tokens)
     # A guard stops at the tokenizer's end-of-sequence, and transformers looks for it in every step: so for all methods.
     eos = world.tokenizer.eos_token_id
-    fixed: dict[str, Any] = {"max_new_tokens": new_tokens, "eos_token_id": eos, "pad_token_id": eos}
+    options: dict[str, Any] = {"max_new_tokens": new_tokens, "eos_token_id": eos, "pad_token_id": eos}
     if replay is None:
-        fixed |= {"min_new_tokens": new_tokens, "do_sample": True, "top_k": 0}
+        options |= {"min_new_tokens": new_tokens, "do_sample": True, "top_k": 0}
     else:
-        # What it writes is given, and holds no end.
-        fixed["do_sample"] = False
-    calls: dict[str, Callable[[], Any]] = {BASE: lambda: model.generate(**inputs, **fixed)}
-    for key, made in ready.items():
-        if isinstance(made, Guard):
-            calls[key] = partial(made.generate, model, world.tokenizer, inputs, **fixed)
-        else:
-            calls[key] = partial(made.generate, model, **inputs, **fixed)
-    hook = None if replay is None else model.get_output_embeddings().register_forward_hook(replay)
+        options["do_sample"] = False  # what it writes is given, and holds no end
+    return Generator(model, world.tokenizer, inputs, {BASE: None, **ready}, new_tokens, options, replay)
 
-    def speed(key: str, seed: int) -> float:
-        if replay is not None:
-            replay.restart()
-        if isinstance(peer := ready.get(key), PreparedPeer):
-            peer.reserve(batch)
-        torch.manual_seed(seed)
-        started = time.perf_counter()
-        calls[key]()
-        return batch * new_tokens / (time.perf_counter() - started)
 
+def _turns(generator: Generator, rounds: int) -> dict[str, Run]:
+    ready = {key: made for key, made in generator.ready.items() if made is not None}
     found: dict[str, Samples] = {key: {"tokens_per_s": [], "relative_ratio": []} for key in ready}
     bases: list[float] = []
     failed: dict[str, Run] = {}
-    order = list(ready)
-    for number in range(-1, _OURS * rounds):  # the first round warms up
-        first = number % len(order)
-        for key in (*order[first:], *order[:first]):
-            if key in failed or (number >= rounds and not isinstance(ready[key], Guard)):
+    with generator.pushed():
+        for number, key in turns(list(ready), WARM + _OURS * rounds):
+            if key in failed or (number >= WARM + rounds and not isinstance(ready[key], Guard)):
                 continue
             pair = (BASE, key) if number % 2 else (key, BASE)
             try:
-                speeds = {each: speed(each, number + 1) for each in pair}
+                speeds = {each: generator.speed(each, number) for each in pair}
             except NCOGuardError as error:
                 failed[key] = Run("failed", str(error), {})
                 continue
-            if number >= 0:
+            if number >= WARM:
                 bases.append(speeds[BASE])
                 found[key]["tokens_per_s"].append(speeds[key])
                 found[key]["relative_ratio"].append(speeds[key] / speeds[BASE])
-    if hook is not None:
-        hook.remove()
     runs = {BASE: Run("ok", "", {"tokens_per_s": bases})}
     return runs | {key: failed.get(key) or Run("ok", "", samples) for key, samples in found.items()}
 
@@ -245,8 +209,7 @@ def _prompts(
     text = world.text(8 * (_PROMPT + new_tokens))
     starts = [row * 37 % (len(text) - _PROMPT - new_tokens) for row in range(batch)]
     rows = torch.tensor([text[start : start + _PROMPT + new_tokens] for start in starts])
-    prompt = rows[:, :_PROMPT].clone()
-    return {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}, Replay(rows[:, _PROMPT:])
+    return replayed(rows, _PROMPT)
 
 
 def show(record: Record) -> str:

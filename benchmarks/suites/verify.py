@@ -1,91 +1,130 @@
-"""How fast finished text is verified: megabytes per second of one core, beside the definition and `re`, and checked.
+"""Suite `verify`: finished text, in megabytes a second of one core, beside the definition and `re`.
 
-    python -m benchmarks.suites.verify               ordinary English prose with a finding in every 10,000 characters
-    python -m benchmarks.suites.verify --text FILE   your own text, as it is
-    python -m benchmarks.suites.verify --candidates  other libraries too, those that are installed
+The prose is the docstrings of Python's standard library (text by people, with some code in it, on every machine) with
+something forbidden in every 10,000 characters, or a text of yours as it is. Processor time, methods taking turns;
+`verify_by_definition` and `re` run on a part of the text, since they take long. Compiling is not counted.
 
-The prose is the docstrings of Python's standard library: text by people, with some code in it, on every machine.
-Times are the process's own (CPU) time, the least of several rounds, methods taking turns. The definition
-(`scan.definition`) and `re` are run on a part of the text, since they take long. Megabytes are of UTF-8. Compiling is
-not counted, the first round neither.
+Compared: findings of `Verifier` on the whole text, in pieces and as lines with those of the definition on that part;
+where those of `re` are others (it finds no overlaps), their number is recorded.
 
-Checked: findings of `Verifier` on the whole text, in pieces and as lines equal those of the definition on that part,
-and for string and regex rules the spans of `re` are compared as well.
-
-The candidates only search: for LDNOOBW's strings in lower-cased text, without borders of words, without exactness; so
-their numbers bound from above what a filter made of them could reach.
+Other libraries only search: for LDNOOBW's strings in lower-cased text, without borders of words, without exactness;
+so their numbers bound from above what a filter made of them could reach.
 """
 
 from __future__ import annotations
 
-import argparse
-import ast
-import json
-import platform
 import random
 import re
-import sys
-import sysconfig
-import time
 from collections.abc import Callable
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import numpy as np
-
+from benchmarks.errors import MissingPackageError
+from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.record import Check, Record
+from benchmarks.harness.render import figure, first, ratio, section
+from benchmarks.harness.timing import in_turns
+from benchmarks.inputs.constraints import PII, PRESETS, WORDS, ConstraintSet
+from benchmarks.inputs.searches import SEARCHES
+from benchmarks.inputs.texts import megabytes, prose, sown
+from benchmarks.methods.world import World
 from nco_guard.compiler import CompiledPolicy, compile_policy
-from nco_guard.policy import Policy, RegexRule, StringRule, presets
+from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.scan import Finding, Verifier
 from nco_guard.scan.definition import verify_by_definition
 
-EVERY = 10_000
+__all__ = ["against_definition", "bare_search", "measure", "show", "speeds"]
+
 PIECE = 1 << 16
-clock = time.process_time
+FASTEST = "Verifier, one text"
+DEFINITION, RE = "the definition", "re, a pattern for each rule"
+METHODS = (FASTEST, "Verifier, pieces of 64 KiB", "Verifier, texts of 8 lines", DEFINITION, RE)
+BARE = "LDNOOBW-en, the bare search"
 
 
-def prose(size: int) -> str:
-    """Docstrings of the standard library, about so many characters."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    found: list[str] = []
-    for path in sorted(root.rglob("*.py")):
-        if "site-packages" in path.parts:
-            continue
-        try:
-            tree = ast.parse(path.read_text("utf-8"))
-        except (SyntaxError, ValueError):  # some are there to be wrong
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                text = ast.get_docstring(node)
-                if text and len(text) > 80:
-                    found.append(text + "\n\n")
-    whole = "".join(found)
-    return (whole * (size // len(whole) + 1))[:size]
+def _substrings() -> Policy:
+    rule = Policy.from_presets("ldnoobw").rules[0].model_copy(update={"whole_word": False})
+    return Policy(name="substrings", rules=(rule,))
 
 
-def sown(text: str, rng: random.Random) -> str:
-    """The text with something that a preset forbids in every `EVERY` characters."""
-    examples = [t for name in ("pii", "secrets") for p in presets.patterns(name) for t in p.examples.match]
-    rule = Policy.from_presets("ldnoobw").rules[0]
-    words = rule.strings if isinstance(rule, StringRule) else ()
-    pieces = [text[place : place + EVERY] for place in range(0, len(text), EVERY)]
-    return "".join(f"{piece} {rng.choice((rng.choice(examples), rng.choice(words)))} " for piece in pieces)
+POLICIES = (
+    WORDS,
+    ConstraintSet("LDNOOBW-en, substrings, folded", _substrings),
+    PII,
+    ConstraintSet("secrets", lambda: Policy.from_presets("secrets")),
+    PRESETS,
+)
 
 
-def policies() -> dict[str, Policy]:
-    words = Policy.from_presets("ldnoobw")
-    substrings = words.rules[0].model_copy(update={"whole_word": False})
-    return {
-        "LDNOOBW, whole words, folded": words,
-        "LDNOOBW, substrings, folded": Policy(name="substrings", rules=(substrings,)),
-        "pii": Policy.from_presets("pii"),
-        "secrets": Policy.from_presets("secrets"),
-        "pii + secrets + LDNOOBW": Policy.from_presets("pii", "secrets", "ldnoobw"),
+def measure(plan: Plan) -> None:
+    """All policies, then the bare searches."""
+    quick, own = plan.options.quick, plan.options.text
+    size, part = (100_000, 10_000) if quick else (4_000_000, 200_000)
+    text = sown(prose(size), random.Random(0)) if own is None else own.read_text("utf-8")
+    plan.collector.notes[f"verify: {len(text):,} characters; the definition and re on {part:,}"] = None
+    for constraint in POLICIES:
+        plan.say(f"verify: {constraint.name}")
+        cases = {method: case_of("verify", method, constraint, plan.world) for method in METHODS}
+        plan.together(cases, plan.bounds(), speeds, constraint, text, text[:part], plan.options.repeats)
+        case = case_of("verify", "comparison", constraint, plan.world)
+        plan.check(case, against_definition, constraint, text, text[:part], plan.world)
+    for name in SEARCHES:
+        plan.say(f"verify: the bare search by {name}")
+        case = case_of("verify", name, ConstraintSet(BARE, _substrings), plan.world)
+        plan.measure(case, plan.bounds(), bare_search, name, text, text[:part], plan.options.repeats)
+
+
+def speeds(constraint: ConstraintSet, text: str, part: str, rounds: int) -> dict[str, Samples]:
+    """Megabytes a second of each round, by method."""
+    compiled = compile_policy(constraint.policy)
+    verifier, patterns, lines = Verifier(compiled), _patterns(compiled.policy), _lines(text)
+    calls: tuple[tuple[str, Callable[[], object]], ...] = (
+        (text, lambda: verifier.verify(text)),
+        (text, lambda: _streamed(verifier, text)),
+        (text, lambda: verifier.verify_many(lines)),
+        (part, lambda: verify_by_definition(compiled, part)),
+        (part, lambda: [list(pattern.finditer(part)) for pattern in patterns.values()]),
+    )
+    found = in_turns({method: call for method, (_, call) in zip(METHODS, calls, strict=True)}, rounds)
+    samples: dict[str, Samples] = {
+        method: {"mb_per_s": [megabytes(of) / seconds for seconds in found[method]]}
+        for method, (of, _) in zip(METHODS, calls, strict=True)
     }
+    samples[FASTEST]["findings_count"] = [len(verifier.verify(text).findings)]
+    samples[RE]["otherwise_count"] = [len(_spans(compiled, part) ^ _spans_by_re(patterns, part))]
+    return samples
 
 
-def patterns_of(policy: Policy) -> dict[str, re.Pattern[str]]:
+def against_definition(constraint: ConstraintSet, text: str, part: str, world: World) -> Check:
+    """`Verifier` in all its forms."""
+    compiled = compile_policy(constraint.policy)
+    verifier, lines = Verifier(compiled), _lines(text)[:200]
+    expected = verify_by_definition(compiled, part).findings
+    same = [verifier.verify(part).findings == expected, _streamed(verifier, part) == expected]
+    same.append(_streamed(verifier, text) == verifier.verify(text).findings)
+    reports = zip(verifier.verify_many(lines), lines, strict=True)
+    same += [report == verify_by_definition(compiled, line) for report, line in reports]
+    return Check(
+        constraint=constraint.name,
+        tokenizer=world.name,
+        against=DEFINITION,
+        compared=len(same),
+        differences=same.count(False),
+        note="reports of texts, not masks",
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """Texts of eight lines."""
+    lines = text.split("\n")
+    return ["\n".join(lines[place : place + 8]) for place in range(0, len(lines), 8)]
+
+
+def _streamed(verifier: Verifier, text: str) -> tuple[Finding, ...]:
+    stream = verifier.stream()
+    found = [f for place in range(0, len(text), PIECE) for f in stream.feed(text[place : place + PIECE])]
+    return tuple(sorted((*found, *stream.finish()), key=lambda f: (f.start, f.end, f.rule_id)))
+
+
+def _patterns(policy: Policy) -> dict[str, re.Pattern[str]]:
     """What one would write with `re`: a pattern for each rule."""
     found: dict[str, re.Pattern[str]] = {}
     for rule in policy.rules:
@@ -101,157 +140,39 @@ def patterns_of(policy: Policy) -> dict[str, re.Pattern[str]]:
     return found
 
 
-def streamed(verifier: Verifier, text: str) -> tuple[Finding, ...]:
-    stream = verifier.stream()
-    found = [f for place in range(0, len(text), PIECE) for f in stream.feed(text[place : place + PIECE])]
-    return tuple(sorted((*found, *stream.finish()), key=lambda f: (f.start, f.end, f.rule_id)))
-
-
-def seconds(run: Callable[[], object]) -> float:
-    begun = clock()
-    run()
-    return clock() - begun
-
-
-def megabytes(text: str) -> float:
-    return len(text.encode("utf-8", "surrogatepass")) / 1e6
-
-
-def measure(name: str, compiled: CompiledPolicy, text: str, part: str, rounds: int) -> dict[str, object]:
-    verifier = Verifier(compiled)
-    patterns = patterns_of(compiled.policy)
-    lines = text.split("\n")
-    records = ["\n".join(lines[place : place + 8]) for place in range(0, len(lines), 8)]
-    expected = verify_by_definition(compiled, part).findings
-    by_re = sorted((m.start(), m.end(), id) for id, p in patterns.items() for m in p.finditer(part))
-    same = verifier.verify(part).findings == expected and streamed(verifier, part) == expected
-    for report, record in zip(verifier.verify_many(records[:200]), records[:200], strict=True):
-        same = same and report == verify_by_definition(compiled, record)
-    whole = verifier.verify(text)
-    same = same and streamed(verifier, text) == whole.findings
-    methods: dict[str, tuple[str, Callable[[], object]]] = {
-        "Verifier, one text": (text, lambda: verifier.verify(text)),
-        "Verifier, pieces of 64 KiB": (text, lambda: streamed(verifier, text)),
-        "Verifier, texts of 8 lines": (text, lambda: verifier.verify_many(records)),
-        "definition": (part, lambda: verify_by_definition(compiled, part)),
-        "re": (part, lambda: [list(p.finditer(part)) for p in patterns.values()]),
-    }
-    least = dict.fromkeys(methods, float("inf"))
-    for _ in range(rounds):
-        for method, (_, run) in methods.items():
-            least[method] = min(least[method], seconds(run))
+def _spans(compiled: CompiledPolicy, text: str) -> set[tuple[int, int, str]]:
     return {
-        "policy": name,
-        "findings": len(whole.findings),
-        "speed": {method: megabytes(of) / least[method] for method, (of, _) in methods.items()},
-        "equal to definition": same,
-        "equal to re": by_re == [(f.start, f.end, f.rule_id) for f in sorted(expected, key=_order)],
+        (found.start, found.end, found.rule_id) for found in verify_by_definition(compiled, text).findings
     }
 
 
-def _order(found: Finding) -> tuple[int, int, str]:
-    return found.start, found.end, found.rule_id
+def _spans_by_re(patterns: dict[str, re.Pattern[str]], text: str) -> set[tuple[int, int, str]]:
+    return {(m.start(), m.end(), rule) for rule, p in patterns.items() for m in p.finditer(text)}
 
 
-def candidates(text: str, part: str, rounds: int) -> dict[str, float]:
-    """Other libraries at the bare search for LDNOOBW's strings: megabytes per second."""
+def bare_search(name: str, text: str, part: str, rounds: int) -> Samples:
+    """Megabytes a second of a library. Raises `MissingPackageError` where it is not installed."""
+    package, slow, prepare = SEARCHES[name]
+    of = (part if slow else text).lower()
     rule = Policy.from_presets("ldnoobw").rules[0]
-    strings = [s.lower() for s in rule.strings] if isinstance(rule, StringRule) else []
-    lowered, small, data = text.lower(), part.lower(), text.lower().encode("utf-8", "surrogatepass")
-    either = "|".join(map(re.escape, sorted(strings, key=len, reverse=True)))
-    runs: dict[str, tuple[str, Callable[[], object]]] = {"re": (small, lambda: re.findall(either, small))}
+    strings = [string.lower() for string in rule.strings] if isinstance(rule, StringRule) else []
     try:
-        import hyperscan
-
-        database = hyperscan.Database()
-        database.compile(expressions=[re.escape(s).encode() for s in strings], ids=list(range(len(strings))))
-        runs["hyperscan"] = text, lambda: database.scan(data, match_event_handler=lambda *_: None)
-    except ImportError:
-        pass
-    try:
-        import ahocorasick_rs
-
-        rust = ahocorasick_rs.AhoCorasick(strings)
-        runs["ahocorasick_rs"] = text, lambda: rust.find_matches_as_indexes(lowered, overlapping=True)
-    except ImportError:
-        pass
-    try:
-        import ahocorasick
-
-        automaton = ahocorasick.Automaton()
-        for string in strings:
-            automaton.add_word(string, string)
-        automaton.make_automaton()
-        runs["pyahocorasick"] = text, lambda: list(automaton.iter(lowered))
-    except ImportError:
-        pass
-    try:
-        import re2
-
-        google = re2.compile(either)
-        runs["google-re2"] = text, lambda: sum(1 for _ in google.finditer(data))
-    except ImportError:
-        pass
-    try:
-        import regex
-
-        other = regex.compile(either)
-        runs["regex"] = small, lambda: other.findall(small)
-    except ImportError:
-        pass
-    return {
-        name: megabytes(of) / min(seconds(run) for _ in range(rounds)) for name, (of, run) in runs.items()
-    }
+        search = prepare(strings, of)
+    except ImportError as error:
+        raise MissingPackageError("this search", package, package) from error
+    seconds = in_turns({name: search}, rounds, warm=0)[name]
+    return {"mb_per_s": [megabytes(of) / each for each in seconds]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--text", type=Path, help="a UTF-8 file instead of prose")
-    parser.add_argument("--characters", type=int, default=4_000_000)
-    parser.add_argument("--part", type=int, default=200_000, help="characters for the slow methods")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--candidates", action="store_true")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    if arguments.text is not None:
-        text = arguments.text.read_text("utf-8")
-    else:
-        text = sown(prose(arguments.characters), random.Random(0))
-    part = text[: arguments.part]
-    print(f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
-    print(f"{len(text):,} characters, {megabytes(text):.1f} MB; verify and re on {len(part):,}\n")
+def show(record: Record) -> str:
+    """A row for each policy and method, and one for each library."""
+    found = record.find("verify")
     rows = []
-    for name, policy in policies().items():
-        row = measure(name, compile_policy(policy), text, part, arguments.rounds)
-        speed = row["speed"]
-        assert isinstance(speed, dict)
-        if not rows:
-            titles = [*speed, "to definition", "to re", "findings", "equal to definition", "equal to re"]
-            print("| MB/s per core | " + " | ".join(titles) + " |")
-            print("|---" * (len(titles) + 1) + "|")
-        best = speed["Verifier, one text"]
-        cells = [f"{value:.3g}" for value in speed.values()]
-        cells += [
-            f"{best / speed['definition']:.0f} x",
-            f"{best / speed['re']:.0f} x",
-            f"{row['findings']:,}",
-        ]
-        cells += ["yes" if row["equal to definition"] else "NO", "yes" if row["equal to re"] else "no"]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-        rows.append(row)
-    result: dict[str, object] = {"rows": rows}
-    if arguments.candidates:
-        result["candidates"] = found = candidates(text, part, arguments.rounds)
-        print("\n| the bare search for LDNOOBW's strings | MB/s per core |\n|---|---|")
-        for name, value in found.items():
-            print(f"| {name} | {value:.3g} |")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(result, indent=2), "utf-8")
-    if not all(row["equal to definition"] for row in rows):
-        sys.exit("the findings of Verifier differ from those of verify")
-
-
-if __name__ == "__main__":
-    main()
+    for m in found:
+        if m.status == "ok":
+            ours = first(found, constraint=m.case.constraint, method=FASTEST)
+            times = ratio(ours, m, "mb_per_s") if ours is not None else "-"
+            counts = (figure(m, "findings_count"), figure(m, "otherwise_count"))
+            rows.append((m.case.constraint, m.case.method, figure(m, "mb_per_s", best=True), times, *counts))
+    header = ("constraint", "method", "MB/s, best", "x slower", "findings", "found otherwise")
+    return section("## Verifying finished text", "Of one core, processor time.", header, rows, found)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.machine import this_machine
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import Bounds, Memory, isolated
 from benchmarks.harness.record import (
@@ -19,7 +20,6 @@ from benchmarks.harness.record import (
     Record,
     joined,
     read_record,
-    this_machine,
 )
 from benchmarks.harness.targets import TARGETS, evaluate, judge_accelerator
 from benchmarks.inputs.constraints import EVERYTHING, SUBSTRINGS, random_strings, regexes, strings

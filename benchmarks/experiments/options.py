@@ -1,0 +1,98 @@
+"""What the experiments are asked to do; the command line is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from benchmarks.experiments.architectures import ARCHITECTURES
+from benchmarks.harness.options import known, positive
+
+__all__ = ["BASE", "COMPARED", "TABLES", "ExperimentOptions"]
+
+#: The model alone, in records of experiments.
+BASE = "base"
+COMPARED = (BASE, "rejection", "guard-trie", "paper-nco", "ours")
+TABLES = {"1": "1: profanity", "2": "2: PII"}
+
+
+class ExperimentOptions(BaseModel):
+    """Options of a run; what is left out is the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models: tuple[str, ...] = Field((), description=f"Of {', '.join(ARCHITECTURES)}; all.")
+    tables: tuple[str, ...] = Field((), description=f"Of {', '.join(TABLES)}; both.")
+    methods: tuple[str, ...] = Field((), description=f"Of {', '.join(COMPARED)}; all.")
+    batches: tuple[int, ...] = Field((), description="1 2 4 ... 64; small: 1 4.")
+    new_tokens: int | None = Field(None, ge=1, description="256; small: 16.")
+    repeats: int = Field(3, ge=1, description="How often each method generates; 3.")
+    tokenizer: tuple[str, ...] = Field((), description="FOLDER of all models, or MODEL=FOLDER of one.")
+    device: str | None = Field(None, description="cuda; small: cpu.")
+    cpu_small: bool = Field(False, description="Small shapes, on the CPU: a minute or two.")
+
+    @field_validator("models")
+    @classmethod
+    def _known_models(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return known(names, ARCHITECTURES)
+
+    @field_validator("tables")
+    @classmethod
+    def _known_tables(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return known(names, TABLES)
+
+    @field_validator("methods")
+    @classmethod
+    def _known_methods(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return known(names, COMPARED)
+
+    @field_validator("batches")
+    @classmethod
+    def _positive_batches(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return positive(sizes)
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _of_known_models(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        known(tuple(text.rpartition("=")[0] for text in texts if "=" in text), ARCHITECTURES)
+        return texts
+
+    @property
+    def chosen_models(self) -> tuple[str, ...]:
+        """In the order in which they were named."""
+        return self.models or tuple(ARCHITECTURES)
+
+    @property
+    def chosen_tables(self) -> list[str]:
+        """As records call them."""
+        return [name for number, name in TABLES.items() if number in (self.tables or TABLES)]
+
+    @property
+    def chosen_methods(self) -> tuple[str, ...]:
+        """The model alone among them, to which all others are relative."""
+        return tuple(dict.fromkeys((BASE, *(self.methods or COMPARED))))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Batch sizes."""
+        return self.batches or ((1, 4) if self.cpu_small else (1, 2, 4, 8, 16, 32, 64))
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of each sequence."""
+        return self.new_tokens or (16 if self.cpu_small else 256)
+
+    @property
+    def where(self) -> str:
+        """The device."""
+        return self.device or ("cpu" if self.cpu_small else "cuda")
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Of tokenizers, by model."""
+        found: dict[str, Path] = {}
+        for text in self.tokenizer:
+            name, _, folder = text.rpartition("=")
+            found |= dict.fromkeys([name] if name else ARCHITECTURES, Path(folder))
+        return found
