@@ -37,6 +37,7 @@ from nco_guard.audit import (
 from nco_guard.audit.report import read_report, render_report
 from nco_guard.errors import ArgumentError, ArgumentValueError, AuditError, ClosedError, NCOGuardError
 from nco_guard.scan import SafeEnds, StreamVerifier, default_replacement, exposure, redact, require
+from nco_guard.session import TextState
 from nco_guard.testing import toy_vocabulary
 from nco_guard.values import Cleaner, ReplyReader, Role, register, texts_of
 
@@ -148,7 +149,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         _device_tables,
         {"device": "cpu", "max_states": 10_000, "max_bytes": 1 << 20},
     ),
-    "Session": (Session, {"bound": BOUND, "context": b""}),
+    "Session": (Session, {"state": TextState(BOUND)}),
     "Session.advance": (lambda token: BOUND.session().advance(token), {"token": 97}),
     "Session.mask": (lambda left: BOUND.session().mask(left), {"left": None}),
     "Session.forbidden_ids": (lambda left: BOUND.session().forbidden_ids(left), {"left": None}),

@@ -42,7 +42,7 @@ def test_at_the_limit_of_an_automaton_what_was_found_is_forgotten(
 ) -> None:
     free = bound_to(rule, WORDS).session()
     wander(free, letters, tokens)
-    found = free._bound.stats["automaton_states"]
+    found = free._text.bound.stats["automaton_states"]
     monkeypatch.setattr(automaton, "_STATE_LIMIT", found // 2)
     bound = bound_to(rule, WORDS)
     first, session = bound.tables, bound.session()

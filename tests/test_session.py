@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 import threading
@@ -25,7 +26,9 @@ def bind(
 
 
 def allowed(session: Session) -> list[int]:
-    return [t for t in np.flatnonzero(~session.mask()).tolist() if t not in session._bound.vocabulary.eos_ids]
+    return [
+        t for t in np.flatnonzero(~session.mask()).tolist() if t not in session._text.bound.vocabulary.eos_ids
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -228,7 +231,7 @@ def test_threads_that_meet_the_limit_all_the_time_each_keep_to_their_own_text() 
             for text, right in zip(texts[number::8], expected[number::8], strict=True):
                 session = shared.session()
                 for place, found in enumerate(looks_of(session, text)):
-                    seen.add(id(session._tables))
+                    seen.add(id(session._text._tables))
                     if found != right[place]:
                         failures.append(
                             (number, place, [a == b for a, b in zip(found, right[place], strict=True)])
@@ -254,3 +257,19 @@ def test_threads_that_meet_the_limit_all_the_time_each_keep_to_their_own_text() 
 def test_a_context_that_is_neither_text_nor_token_ids_is_refused(wrong: object) -> None:
     with pytest.raises(ArgumentError, match=r"context: .*give the prompt as text"):
         bind(StringRule(id="bad", strings=("x",))).session(wrong)  # type: ignore[arg-type]
+
+
+def test_under_another_guard_its_rules_see_the_prompt_that_nobody_had_looked_at() -> None:
+    plain = bind(StringRule(id="other", strings=("zebra",)))
+    reading = bind(RegexRule(id="word", regex="foobar", context="prompt"))
+    for prompt in ("so foo", list(b"so foo")):
+        session = plain.session(prompt)
+        for text in (b"", b"ba"):
+            for token in text:
+                session.advance(token)
+            expected = reading.session(prompt)
+            for token in text:
+                expected.advance(token)
+            assert session.under(reading).forbidden_ids().tolist() == expected.forbidden_ids().tolist()
+        assert session.under(reading).mask()[ord("r")]
+        assert pickle.loads(pickle.dumps(session)).under(reading).mask()[ord("r")]

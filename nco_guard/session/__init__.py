@@ -1,6 +1,8 @@
 """Texts under a guard: `BoundGuard`, one text (`Session`), and the rows of a batch (`RowTracker`)."""
 
+from nco_guard.session.bound import BoundGuard
 from nco_guard.session.rows import RowTracker
-from nco_guard.session.session import BoundGuard, Session
+from nco_guard.session.session import Session
+from nco_guard.session.state import TextState
 
-__all__ = ["BoundGuard", "RowTracker", "Session"]
+__all__ = ["BoundGuard", "RowTracker", "Session", "TextState"]

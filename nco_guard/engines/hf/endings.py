@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
-from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.scan import Report, Verifier
-from nco_guard.session import BoundGuard
+from nco_guard.session import BoundGuard, TextState
 
 __all__ = ["CUT", "Outcome", "refuse_broken", "settle", "verified"]
 
@@ -31,56 +32,61 @@ def settle(
     fills: the decoding loop fills up with impossible candidates where too few possible ones are left, as beam search
     does; then a forbidden token is nobody's doing.
     """
-    vocabulary = bound.vocabulary
-    if pad is not None and pad not in vocabulary.eos_ids:
+    if pad is not None and pad not in bound.vocabulary.eos_ids:
         while answer and answer[-1] == pad:
             answer = answer[:-1]
+    text = TextState(bound, prompt)
     try:
-        kept, cut = _settled(bound, prompt, answer, limit, fills=fills)
+        cut = text.ask(partial(_read, bound, text, answer, limit, fills=fills))
     except StateLimitError:
-        # What others led to filled these tables: once more, in fresh ones.
-        kept, cut = _settled(bound, prompt, answer, limit, fills=fills, last=True)
-    if kept is None:
-        raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
+        cut = "state_limit"  # in fresh tables too
+    while not _may_end(text):
+        if not text.ids:
+            raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
+        text.cut(len(text.ids) - 1)
+    kept = len(text.ids)
     if cut == "ended" or kept < len(answer) or cut in ("violated", "state_limit"):
         return answer[:kept], cut
     return answer, "length" if len(answer) >= limit else "stopped"
 
 
-def _settled(
-    bound: BoundGuard, prompt: list[int], answer: list[int], limit: int, *, fills: bool, last: bool = False
-) -> tuple[int | None, Outcome]:
-    """How many tokens are kept, None if the text may end nowhere, and what cut off the others ("trimmed": nothing yet).
+def _read(
+    bound: BoundGuard,
+    text: TextState,
+    answer: list[int],
+    limit: int,
+    tables: JointTables,
+    state: int,
+    *,
+    fills: bool,
+) -> Outcome:
+    """Append what follows of the answer as far as the policy lets it stand; what cut off the rest ("trimmed": nothing).
 
-    last: a text that meets a limit is cut there; else that is raised.
+    To be asked of a text.
     """
-    tables, vocabulary = bound.tables, bound.vocabulary
-    kept: int | None = None
-    length = 0
+    for length, token in enumerate(answer[len(text.ids) :], start=len(text.ids) + 1):
+        before, state = state, text.step(tables, state, token)
+        ends = token in bound.vocabulary.eos_ids
+        # A text that met a limit is ended by whoever masks; here it is looked at again.
+        if ends and bound.limits_met and tables.stuck(before, limit - length):
+            text.cut(length - 1)
+            return "state_limit"
+        if state == ENDED:
+            return "ended"
+        if state == VIOLATED:
+            if ends and bound.policy.on_dead_end == "end":
+                return "dead_end"  # what the policy says, not somebody else
+            if ends and bound.limits_met and not fills:
+                return "state_limit"
+            return "trimmed" if fills else "violated"
+    return "trimmed"
+
+
+def _may_end(text: TextState) -> bool:
     try:
-        state = tables.start_after(bound.context_bytes(prompt)) if bound.needs_context else tables.start
-        kept = 0 if tables.may_end(state) else None
-        for length, token in enumerate(answer, start=1):
-            before, state = state, tables.next(state, token)
-            ends = token in vocabulary.eos_ids
-            # A text that met a limit is ended by whoever masks; here it is looked at again.
-            if ends and bound.limits_met and tables.stuck(before, limit - length):
-                return (length - 1 if state == ENDED else kept), "state_limit"
-            if state == ENDED:
-                return length, "ended"
-            if state == VIOLATED:
-                if ends and bound.policy.on_dead_end == "end":
-                    return kept, "dead_end"  # what the policy says, not somebody else
-                if ends and bound.limits_met and not fills:
-                    return kept, "state_limit"
-                return kept, "trimmed" if fills else "violated"
-            if tables.may_end(state):
-                kept = length
+        return text.ask(JointTables.may_end)
     except StateLimitError:
-        if not last:
-            raise
-        return kept, "state_limit"
-    return kept, "trimmed"
+        return False
 
 
 def verified(

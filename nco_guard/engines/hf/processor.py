@@ -6,24 +6,24 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from transformers import LogitsProcessor
 
 from nco_guard.arguments import function
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
 from nco_guard.engines.hf.scores import check_step
 from nco_guard.errors import (
     ArgumentError,
     ForcedTokenWarning,
-    StateLimitError,
     TokenizerError,
     UnsupportedError,
 )
 from nco_guard.masking import LIMITED
 from nco_guard.session import BoundGuard
-from nco_guard.session.rows import Ids, RowTracker, Violation
+from nco_guard.session.rows import Ids, LimitMet, RowTracker, Violation, in_fresh_tables
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["GuardLogitsProcessor", "StepReport", "common_vocabulary"]
@@ -127,17 +127,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             input_ids = input_ids.to("cpu", torch.int64)
         ids: Ids = input_ids.numpy()
         result = scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
-        for attempt in range(len(ids) + 2):
-            try:
-                self._mask(ids, result)
-                return result
-            except LimitMet as met:
-                # The next look is at fresh tables. What cannot go on in these either is given up, and it alone.
-                if attempt:
-                    self._tracker.give_up(met.row)
-        raise StateLimitError(
-            "these texts bring rules to the limits of their automata, one after another; make counted repeats shorter"
-        )
+        in_fresh_tables(partial(self._mask, ids, result), self._tracker.give_up, len(ids))
+        return result
 
     def _mask(self, ids: Ids, result: torch.Tensor) -> None:
         tracker = self._tracker
@@ -146,21 +137,22 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         lasts = ids[:, -1].tolist() if length else [None] * len(states)
         groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
         broken = tracker.broken
+        left = {prompt: self._remaining(prompt, length) for prompt in set(tracker.prompt_lengths)}
         for row, (state, prompt, policy) in enumerate(
-            zip(states, tracker.prompt_lengths.tolist(), tracker.policies, strict=True)
+            zip(states, tracker.prompt_lengths, tracker.policies, strict=True)
         ):
             ended = state == LIMITED and length > prompt and lasts[row] in self._vocabulary.eos_ids
             if ended or (state < 0 and state != LIMITED):
                 if not self._engine_ends:
                     self._silence(result, row)
                 continue
-            remaining = self._remaining(prompt, length)
+            remaining = left[prompt]
             if broken[row]:
                 remaining = kept_limit(groups[policy].tables, state, remaining, row)
             groups[policy].add(row, state, remaining, length - prompt, lasts[row])
         told = [
             self._forced(groups[tracker.policies[violation.row]], violation, live=states[violation.row] >= 0)
-            for violation in tracker.violations
+            for violation in (tracker.violations if True in broken else ())
         ]
         try:
             self._masker.apply(result, groups)
@@ -217,7 +209,7 @@ def forced_token(row: int, rules: Sequence[str]) -> str:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, ForcedTokenWarning, stacklevel=4)
+    warnings.warn(message, ForcedTokenWarning, stacklevel=5)
 
 
 def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LimitMet, LiveRows, RowMasker, StepReport, kept_limit
+from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError, TokenizerError
-from nco_guard.masking import LIMITED, VIOLATED, JointTables
-from nco_guard.session import BoundGuard
+from nco_guard.masking import LIMITED, JointTables
+from nco_guard.session import BoundGuard, TextState
+from nco_guard.session.rows import LimitMet, in_fresh_tables
 
 __all__ = ["GuardedRequest", "RequestsProcessor"]
 
@@ -28,12 +30,10 @@ _NUMBERS = 2**31
 
 
 class GuardedRequest:
-    """One request: its prompt, its budget of new tokens, and the joint state of what it has generated.
+    """One request: its prompt, its budget of new tokens, and the text that it has generated.
 
     number: counts the requests of one batch. limit: how many tokens it may generate. bound: its own guard's.
-    error: why the policy could not let it go on, found while others generate. limited: its text brings a rule to its
-    limit. broken: a token was forced that the
-    guard forbids; forced: the rules that it breaks, where it is the last one.
+    error: why the policy could not let it go on, found while others generate.
     """
 
     def __init__(
@@ -45,33 +45,7 @@ class GuardedRequest:
         self.limit = limit
         self.recording = recording
         self.error: DeadEndError | None = None
-        self.limited = False
-        self.broken = False
-        self.forced: tuple[str, ...] | None = None
-        self._tables: JointTables | None = None
-        self._known: list[int] = []
-        self._states: list[int] = []  # before and after each of the known tokens
-
-    def state_after(self, tables: JointTables, generated: list[int]) -> int:
-        """The joint state of the text `generated`; continues from the last call where that text begins this one."""
-        known = self._known
-        if tables is not self._tables or generated[: len(known)] != known:
-            self._tables, known = tables, []
-            reads = self.bound.needs_context
-            start = tables.start_after(self.bound.context_bytes(self.prompt)) if reads else tables.start
-            self._states, self.broken = [start], False
-        states = self._states
-        del states[len(known) + 1 :]  # of a step that broke off
-        self.forced = None
-        for place, token in enumerate(generated[len(known) :], start=len(known)):
-            state = tables.next(states[-1], token)
-            self.forced = None
-            if state == VIOLATED:
-                self.forced, self.broken = tables.rules_at_fault(states[-1], token), True
-                state = tables.forced(states, generated[: place + 1])
-            states.append(state)
-        self._known = generated
-        return states[-1]
+        self.text = TextState(bound, prompt)
 
 
 class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
@@ -129,18 +103,9 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
     def prepare_tensor_args(self, requests_with_new_token: Sequence[FutureRequestState]) -> torch.Tensor:
         """Find the states of the coming step; int32 [requests], its number for each row."""
         found = [self._shown_by(future) for future in requests_with_new_token]
-        for attempt in range(len(found) + 2):
-            try:
-                live = self._live(found)
-                break
-            except LimitMet as met:
-                # The next look is at fresh tables. What cannot go on in these either is given up, and it alone.
-                if attempt:
-                    found[met.row][0].limited = True
-        else:
-            raise StateLimitError(
-                "these texts bring rules to the limits of their automata, one after another"
-            )
+        live = in_fresh_tables(
+            partial(self._live, found), lambda row: found[row][0].text.give_up(), len(found)
+        )
         requests = [request for request, _ in found]
         self._number += 1
         self._forget_retired()
@@ -162,33 +127,27 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         tables: dict[BoundGuard, JointTables] = {}
         live: dict[BoundGuard, LiveRows] = {}
         for row, (request, generated) in enumerate(found):
-            bound = request.bound
+            bound, text, step = request.bound, request.text, len(generated)
             # Tables may be replaced between two looks at them; the states of a step belong to the same ones.
             present = tables.setdefault(bound, bound.tables)
-            state, step = self._state_of(request, present, generated, row), len(generated)
+            remaining: int | None = request.limit - step - 1
+            try:
+                state = text.rewrite(present, generated)
+                _ = present.forbidden(state, remaining), present.penalties(state)
+            except StateLimitError as error:
+                raise LimitMet(row) from error
             if (state < 0 and state != LIMITED) or step >= request.limit:
                 raise GenerationError(
                     "a request goes on after its end: its tokens were not those of the guard"
                 )
-            remaining: int | None = request.limit - step - 1
-            if request.broken:
+            if text.forced:
                 remaining = kept_limit(present, state, remaining, row)
             if bound not in live:
                 live[bound] = LiveRows.none(bound, present)
             live[bound].add(row, state, remaining, step, None)
-            if request.forced is not None:
-                live[bound].forced[row] = request.forced
+            if text.violation is not None:
+                live[bound].forced[row] = present.rules_at_fault(*text.violation)
         return list(live.values())
-
-    def _state_of(self, request: GuardedRequest, tables: JointTables, generated: list[int], row: int) -> int:
-        if request.limited:
-            return LIMITED
-        try:
-            state = request.state_after(tables, generated)
-            _ = tables.forbidden(state, request.limit - len(generated) - 1), tables.penalties(state)
-        except StateLimitError as error:
-            raise LimitMet(row) from error
-        return state
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
         """Mask float [rows, width] in place; rows after those of the requests are nobody's and stay as they are."""

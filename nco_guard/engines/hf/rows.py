@@ -20,10 +20,10 @@ from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, h
 from nco_guard.errors import DeadEndError, StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.session import BoundGuard
-from nco_guard.session.rows import Ids
+from nco_guard.session.rows import Ids, LimitMet
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LimitMet", "LiveRows", "RowMasker", "StepReport", "kept_limit"]
+__all__ = ["LiveRows", "RowMasker", "StepReport", "kept_limit"]
 
 T = TypeVar("T")
 
@@ -124,14 +124,6 @@ def kept_limit(tables: JointTables, state: int, remaining: int | None, row: int)
     except StateLimitError as error:
         raise LimitMet(row) from error
     return remaining
-
-
-class LimitMet(Exception):
-    """A row's mask cannot be found in these tables, which are worn: others have to be asked for all rows."""
-
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
-        self.row = row
 
 
 class RowMasker:

@@ -17,8 +17,9 @@ import torch
 from transformers import StoppingCriteria, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
-from nco_guard.errors import ForbiddenTokenError, StateLimitError, UnsupportedError
-from nco_guard.session import BoundGuard, Session
+from nco_guard.errors import StateLimitError, UnsupportedError
+from nco_guard.masking import ENDED, LIMITED, VIOLATED, JointTables
+from nco_guard.session import BoundGuard, TextState
 from nco_guard.tokens import TextPieces, Vocabulary
 
 __all__ = ["HoldingStreamer", "ReaderLeft", "TextStream", "check_streamer", "in_pieces"]
@@ -106,39 +107,35 @@ class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
         self._inner = inner
         self._bound = bound
         self._reads_prompt = reads_prompt
-        self._session: Session | None = None  # the text after the prompt
+        self._text: TextState | None = None  # after the prompt
         self._held: list[int] = []
         self._over = False
 
     def put(self, value: torch.Tensor) -> None:
         """Token ids from `generate`: the prompt [1, length], then new tokens."""
-        if self._session is None and not self._over:
-            self._begin(value.ravel().tolist())
+        ids = value.ravel().tolist()
+        if self._text is None:
+            self._text = TextState(self._bound, ids if self._reads_prompt else None)
             self._inner.put(value)
             return
-        for token in value.ravel().tolist():
+        for token in ids:
             if not self._over:
-                self._take(token)
+                self._take(self._text, token)
 
-    def _begin(self, prompt: list[int]) -> None:
+    def _take(self, text: TextState, token: int) -> None:
         try:
-            self._session = self._bound.session(prompt if self._reads_prompt else None)
+            _, _, after = text.advance(token)
+            shown = after != VIOLATED and text.ask(JointTables.may_end)
         except StateLimitError:
-            self._over = True
-
-    def _take(self, token: int) -> None:
-        assert self._session is not None
-        try:
-            self._session.advance(token)
-            may_end = self._session.may_end
-        except (ForbiddenTokenError, StateLimitError):
+            after = LIMITED
+        if after in (VIOLATED, LIMITED):
             self._over = (
                 True  # the text will be cut back to before it, or nothing is known of it from here on
             )
             return
         self._held.append(token)
-        self._over = self._session.ended
-        if self._over or may_end:
+        self._over = after == ENDED
+        if shown:
             # In one piece: what lies between is not fit to be seen.
             self._inner.put(torch.tensor(self._held))
             self._held = []

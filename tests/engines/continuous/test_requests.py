@@ -361,7 +361,7 @@ def test_a_request_into_which_a_token_was_forced_is_guarded_on(byte_level: Any, 
         scores = torch.zeros(1, bound.vocabulary.width)
         processor(scores, processor.prepare_tensor_args([shown("a", text[:length])]))
         assert bool(scores[0, k] == -torch.inf) is (text[max(0, length - len(fuc)) : length] == fuc)
-        assert request.broken is (length > len(fuc))
+        assert bool(request.text.forced) is (length > len(fuc))
     told = [report.steps for report in reports if report.forced != [None]]
     assert told == [[len(fuc) + 1]]
     assert settle(bound, [1], text, None, 30) == (fuc, "violated")
@@ -385,4 +385,4 @@ def test_a_state_follows_from_the_ids_even_where_they_change(byte_level: Any, gu
         state = bound.tables.start
         for token in ids:
             state = bound.tables.next(state, token)
-        assert request.state_after(bound.tables, ids) == state
+        assert request.text.rewrite(bound.tables, ids) == state
