@@ -12,13 +12,21 @@ import pytest
 from importlinter.application.use_cases import SUCCESS
 from importlinter.cli import lint_imports
 
+from nco_guard import audit
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     ROOT / "nco_guard",
     ROOT / "integrations" / "langchain" / "langchain_nco_guard",
     ROOT / "integrations" / "llama-index" / "llama_index" / "llms" / "nco_guard",
 )
-DIAGNOSTICS = tuple(f"nco_guard.{name}" for name in ("analysis", "audit.report", "cli", "demo", "testing"))
+DIAGNOSTICS = tuple(
+    f"nco_guard.{name}"
+    for name in (
+        *("analysis", "cli", "demo", "testing", "values"),
+        *("audit.anchors", "audit.checking", "audit.integrity", "audit.otel", "audit.report", "audit.sqlite"),
+    )
+)
 WHOLE = ("nco_guard", "langchain_nco_guard", "llama_index.llms.nco_guard", "benchmarks", "tools")
 HEAVY = ("torch", "transformers", "tokenizers", "langchain_core", "llama_index")
 
@@ -83,6 +91,12 @@ def test_neither_torch_nor_transformers_is_imported(code: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_checks_logs_is_found_when_it_is_asked_for() -> None:
+    assert [name for name in audit.__all__ if not hasattr(audit, name)] == []
+    with pytest.raises(AttributeError, match="no attribute 'nowhere'"):
+        _ = audit.nowhere
 
 
 def test_diagnostics_wait_until_somebody_asks() -> None:

@@ -5,11 +5,9 @@ SQLite and OpenTelemetry stand in modules of their own: `nco_guard.audit.sqlite`
 
 from __future__ import annotations
 
-from nco_guard.audit.anchors import (
-    Anchor,
-    Head,
-    read_anchors,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from nco_guard.audit.chain import log_schema
 from nco_guard.audit.digests import (
     keyed_digests,
@@ -38,13 +36,6 @@ from nco_guard.audit.history import (
     History,
     RunSummary,
 )
-from nco_guard.audit.integrity import (
-    ChainSummary,
-    IntegrityReport,
-    Problem,
-    make_anchor,
-    verify_log,
-)
 from nco_guard.audit.jsonl import (
     EventLog,
     JsonLinesSink,
@@ -72,6 +63,10 @@ from nco_guard.audit.sinks import (
     fan_out,
     tolerant,
 )
+
+if TYPE_CHECKING:
+    from nco_guard.audit.anchors import Anchor, Head, read_anchors
+    from nco_guard.audit.integrity import ChainSummary, IntegrityReport, Problem, make_anchor, verify_log
 
 __all__ = [
     "OUTCOMES",
@@ -122,3 +117,15 @@ __all__ = [
     "value_hmac",
     "verify_log",
 ]
+
+# What checks logs is loaded once somebody asks for it: nothing that writes one needs it.
+_LATE = {
+    **dict.fromkeys(("Anchor", "Head", "read_anchors"), "anchors"),
+    **dict.fromkeys(("ChainSummary", "IntegrityReport", "Problem", "make_anchor", "verify_log"), "integrity"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)

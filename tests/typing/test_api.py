@@ -102,7 +102,7 @@ def test_fields_of_llms_are_said_to_be_what_they_are() -> None:
         "self",
         "model",
         "tokenizer",
-        "policy",
+        "guard",
         "audit",
         "model_kwargs",
         "tokenizer_kwargs",
