@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,7 @@ from nco_guard.automata import Automaton, FoldedAhoCorasick
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.masking import JointTables
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
-from nco_guard.session import BoundGuard
+from nco_guard.session import BoundGuard, RowTracker, TextState
 from nco_guard.testing import toy_vocabulary
 from nco_guard.tokens import Vocabulary
 
@@ -54,13 +54,13 @@ class Interrupt(BaseException):
 
 
 @contextmanager
-def interrupted(where: Callable[[str, int], bool]) -> Iterator[None]:
+def interrupted(where: Callable[[str, int], bool], rooms: Sequence[str] = ROOMS) -> Iterator[None]:
     """Raise `Interrupt` before the first line of the rooms for which `where(file, line)` is true, once."""
     done = False
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal done
-        if done or not frame.f_code.co_filename.startswith(tuple(ROOMS)):
+        if done or not frame.f_code.co_filename.startswith(tuple(rooms)):
             return None
         if event == "line" and where(frame.f_code.co_filename, frame.f_lineno):
             done = True
@@ -179,6 +179,40 @@ def differing(
             yield where, "another mask"
     except Exception as error:
         yield where, repr(error)
+
+
+def test_rows_of_a_batch_are_told_right_after_any_call_that_broke_off() -> None:
+    """The same call once more, or another: each row has the state of its text, as it is read from its beginning."""
+    rng = random.Random(5)
+    vocabulary = toy_vocabulary(MERGES)
+    compiled = compile_policy(Policy(name="p", rules=POLICIES["strings"]))
+    bound, lines = BoundGuard(compiled, vocabulary), Lines(rng)
+    letters = [vocabulary.tokens.index(data.encode()) for data in ("du", "ck", "ass", " ", "é", "1", "ab")]
+    tracker, broken = RowTracker(bound), 0
+    for _ in range(60):
+        rows = [[1, 2 + rng.randrange(3)] for _ in range(rng.randint(1, 3))]
+        for _ in range(12):
+            lines.choose()
+            try:
+                with interrupted(lines, ROOMS[2:3]):
+                    tracker.follow(np.array(rows, np.int64))
+            except Interrupt:
+                broken += 1
+                if rng.random() < 0.5 and len(rows[0]) > 2:
+                    rows = [
+                        [*row[:-1], rng.choice(letters)] for row in rng.choices(rows, k=rng.randint(1, 3))
+                    ]
+            states = tracker.follow(np.array(rows, np.int64))
+            assert list(tracker.prompt_lengths) == [2] * len(rows), lines.last
+            for row, state, forced in zip(rows, states, tracker.broken, strict=True):
+                text = TextState(bound)
+                assert state == text.rewrite(tracker.tables, row[2:]), lines.last
+                assert forced is bool(text.forced)
+            cut = max(2, len(rows[0]) - rng.choice([0, 0, 0, 1, 3]))
+            parents = rows if rng.random() < 0.5 else rng.choices(rows, k=rng.randint(1, 3))
+            rows = [[*row[:cut], rng.choice(letters)] for row in parents]
+        tracker.reset()
+    assert broken > 60
 
 
 def read_to(automaton: Automaton, data: bytes) -> list[tuple[bool, bool, bool]]:

@@ -207,8 +207,9 @@ class RowTracker:
             texts.append(self._begun(policies[row], ids[row]) if parent < 0 else self._texts[parent].fork())
         known: Ids = np.empty((rows, length + 32), dtype=np.int64)
         known[:, :length] = ids
-        self._ids, self._length = known, max(length - 1, 0)
-        self._prompts, self._policies, self._texts = prompts, policies, texts
+        found = known, max(length - 1, 0), prompts, policies, texts
+        # On one line: whatever breaks off, before or after it, the rows are those of one call.
+        self._ids, self._length, self._prompts, self._policies, self._texts = found
 
     def _begun(self, policy: int, prompt: Ids) -> TextState:
         source = self._sources[policy]
