@@ -75,6 +75,23 @@ PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HEL
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate at most, per prompt.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers used for sampling.")]
+Searched = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...",
+        help="UTF-8 text, JSON lines (.jsonl, .ndjson), either packed (.gz), folders; - is stdin.",
+        show_default=False,
+    ),
+]
+Field = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Of JSON lines only this field: [bold]user.name[/], [bold]messages.content[/]. Several times for "
+        "several; without it all texts are searched.",
+        show_default=False,
+    ),
+]
 
 
 class ReportFormat(StrEnum):
@@ -292,23 +309,8 @@ def explain(
 @app.command()
 def verify(
     policy: PolicyArgument,
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH...",
-            help="UTF-8 text, JSON lines (.jsonl, .ndjson), either packed (.gz), folders; - is stdin.",
-            show_default=False,
-        ),
-    ],
-    field: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Of JSON lines only this field: [bold]user.name[/], [bold]messages.content[/]. Several times for "
-            "several; without it all texts are searched.",
-            show_default=False,
-        ),
-    ] = None,
+    paths: Searched,
+    field: Field = None,
     glob: Annotated[
         list[str] | None,
         typer.Option(
