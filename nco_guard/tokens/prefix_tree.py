@@ -78,6 +78,10 @@ class PrefixTree:
         self.low: NDArray[np.int32] = np.concatenate(low_parts).astype(np.int32)
         self.high: NDArray[np.int32] = np.concatenate(high_parts).astype(np.int32)
         self.parent = np.concatenate(parents)
+        self._link(count)
+
+    def _link(self, count: int) -> None:
+        """Where the children of each node are, and how many tokens end at it."""
         self.child_count: NDArray[np.int32] = np.zeros(count, np.int32)
         self.first_child = np.full(count, count, np.int32)
         self.exact: NDArray[np.int32] = np.zeros(count, np.int32)

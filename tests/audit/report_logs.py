@@ -48,30 +48,35 @@ TOKENIZER = "c" * 64
 BEGIN = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
 
-def random_events(
-    runs: int, seed: int, *, violations: bool = True, faults: bool = True
-) -> Iterator[AnyEvent]:
-    """Events of so many runs over a week. faults: also lost events, dead ends, errors, and runs without an end."""
-    rng = random.Random(seed)
-    now = BEGIN
-    tick = iter(range(10**9))
+VIEW = DecodeView(skip_special_tokens=True, covered_ends=("eos", "max_length"))
 
-    def common(run: uuid.UUID, number: int, request: str | None = None) -> dict[str, Any]:
-        nonlocal now
-        now += timedelta(seconds=rng.expovariate(1 / 40) / 10)
+
+class _Log:
+    """What draws events one after another, each a little later than the one before."""
+
+    def __init__(self, seed: int, *, violations: bool, faults: bool) -> None:
+        self.rng = random.Random(seed)
+        self.violations, self.faults = violations, faults
+        self.now = BEGIN
+        self._tick = iter(range(10**9))
+
+    def common(self, run: uuid.UUID, number: int, request: str | None = None) -> dict[str, Any]:
+        self.now += timedelta(seconds=self.rng.expovariate(1 / 40) / 10)
         return {
             "run_id": run,
             "number": number,
             "request_id": request,
-            "time": now,
-            "monotonic_ns": next(tick),
+            "time": self.now,
+            "monotonic_ns": next(self._tick),
         }
 
-    view = DecodeView(skip_special_tokens=True, covered_ends=("eos", "max_length"))
-    for digest, name in zip(DIGESTS, ("pii", HOSTILE[2]), strict=True):
-        guard = uuid.UUID(int=rng.getrandbits(128), version=4)
+    def id(self) -> uuid.UUID:
+        return uuid.UUID(int=self.rng.getrandbits(128), version=4)
+
+    def guard(self, digest: str, name: str) -> Iterator[AnyEvent]:
+        guard = self.id()
         yield PolicyLoaded(
-            **common(guard, 0),
+            **self.common(guard, 0),
             policy_name=name,
             policy_digest=digest,
             rules=tuple(
@@ -82,91 +87,122 @@ def random_events(
             on_audit_failure="raise",
         )
         yield GuaranteeConfigured(
-            **common(guard, 1),
+            **self.common(guard, 1),
             policy_digest=digest,
             tokenizer_digest=TOKENIZER,
             vocabulary_size=32000,
-            decode_view=view,
+            decode_view=VIEW,
         )
-    for place in range(runs):
-        if rng.random() < 0.03:
-            now += timedelta(hours=rng.randrange(1, 8))
-        run, digest = uuid.UUID(int=rng.getrandbits(128), version=4), rng.choice(DIGESTS)
-        request = rng.choice((None, f"request-{place}", HOSTILE[5], HOSTILE[0]))
+
+
+class _Run:
+    """One run of a log, or texts that belong to none."""
+
+    def __init__(self, log: _Log, place: int) -> None:
+        rng = log.rng
+        self.log, self.run, self.digest = log, log.id(), rng.choice(DIGESTS)
+        self.request = rng.choice((None, f"request-{place}", HOSTILE[5], HOSTILE[0]))
         kind = rng.random()
-        number = 0
-        sequences = rng.randrange(1, 4)
-        if kind < 0.85:  # the rest verifies texts that belong to no run
+        self.guarded, self.begins = kind < 0.7, kind < 0.85  # the rest verifies texts that belong to no run
+        self.number = 0
+        self.sequences = rng.randrange(1, 4)
+
+    def events(self) -> Iterator[AnyEvent]:
+        rng, faults = self.log.rng, self.log.faults
+        if self.begins:
             yield RunStarted(
-                **common(run, number, request),
+                **self._common(),
                 policy_name="pii",
-                policy_digest=digest,
+                policy_digest=self.digest,
                 rule_ids=RULES,
-                sequences=sequences,
-                tokenizer_digest=TOKENIZER if kind < 0.7 else None,
+                sequences=self.sequences,
+                tokenizer_digest=TOKENIZER if self.guarded else None,
                 model_id=rng.choice(MODELS),
-                decode_view=view if kind < 0.7 else None,
+                decode_view=VIEW if self.guarded else None,
             )
-            number += 1
-        if kind < 0.7:
-            for step in range(rng.randrange(0, 12)):
-                if faults and rng.random() < 0.01:
-                    number += rng.randrange(1, 3)
-                forbidden = rng.random() < 0.8
-                yield Intervention(
-                    **common(run, number, request),
-                    sequence=rng.randrange(sequences),
-                    step=step,
-                    action="masked" if forbidden else "penalized",
-                    rule_ids=tuple(rng.sample(RULES, rng.choice((0, 1, 1, 1, 2)))),
-                    removed_probability=rng.choice((None, rng.random(), rng.random() ** 4, 0.0, 1.0)),
-                    first_choice_forbidden=forbidden,
-                    first_allowed_rank=rng.randrange(1, 40) if forbidden else 0,
-                )
-                number += 1
-            if faults and rng.random() < 0.05:
-                yield DeadEnd(
-                    **common(run, number, request),
-                    sequence=0,
-                    step=12,
-                    resolution=rng.choice(("trim", "eos")),
-                    rule_ids=rng.choice(((), ("email",))),
-                )
-                number += 1
-        failed = faults and kind < 0.85 and rng.random() < 0.04
-        for sequence in range(0 if failed else sequences):
-            length = rng.randrange(1, 400)
-            bad = violations and rng.random() < 0.02
-            rules = [*(["email"] if bad else []), *(["phone"] if rng.random() < 0.1 else [])]
-            spans = [
-                Span(rule_id=rule, start=rng.randrange(length), end=length)
-                for rule in rules
-                for _ in range(rng.randrange(1, 4))
-            ]
-            yield Verification(
-                **common(run, number, request),
-                ok=not bad,
-                length=length,
-                findings=tuple(spans),
-                exposures=None
-                if kind < 0.85
-                else tuple(
-                    Span(rule_id=rule, start=0, end=rng.randrange(min(30, length) + 1))
-                    for rule in rng.sample(RULES, 2)
-                ),
-                sequence=sequence if kind < 0.85 else None,
-                policy_digest=rng.choice((digest, digest, None)),
-            )
-            number += 1
-        if kind < 0.85 and not (faults and rng.random() < 0.02):
+        if self.guarded:
+            yield from self._steps()
+        failed = faults and self.begins and rng.random() < 0.04
+        for sequence in range(0 if failed else self.sequences):
+            yield self._verification(sequence)
+        if self.begins and not (faults and rng.random() < 0.02):
+            outcomes = () if failed else tuple(rng.choice(("ended", "length")) for _ in range(self.sequences))
             yield RunFinished(
-                **common(run, number, request),
-                outcomes=() if failed else tuple(rng.choice(("ended", "length")) for _ in range(sequences)),
-                interventions=number,
+                **self._common(),
+                outcomes=outcomes,
+                interventions=self.number,
                 tokens=rng.randrange(200),
                 seconds=rng.random(),
                 error="DeadEndError" if failed else None,
             )
+
+    def _common(self) -> dict[str, Any]:
+        self.number += 1
+        return self.log.common(self.run, self.number - 1, self.request)
+
+    def _steps(self) -> Iterator[AnyEvent]:
+        rng, faults = self.log.rng, self.log.faults
+        for step in range(rng.randrange(0, 12)):
+            if faults and rng.random() < 0.01:
+                self.number += rng.randrange(1, 3)
+            forbidden = rng.random() < 0.8
+            yield Intervention(
+                **self._common(),
+                sequence=rng.randrange(self.sequences),
+                step=step,
+                action="masked" if forbidden else "penalized",
+                rule_ids=tuple(rng.sample(RULES, rng.choice((0, 1, 1, 1, 2)))),
+                removed_probability=rng.choice((None, rng.random(), rng.random() ** 4, 0.0, 1.0)),
+                first_choice_forbidden=forbidden,
+                first_allowed_rank=rng.randrange(1, 40) if forbidden else 0,
+            )
+        if faults and rng.random() < 0.05:
+            yield DeadEnd(
+                **self._common(),
+                sequence=0,
+                step=12,
+                resolution=rng.choice(("trim", "eos")),
+                rule_ids=rng.choice(((), ("email",))),
+            )
+
+    def _verification(self, sequence: int) -> AnyEvent:
+        rng = self.log.rng
+        length = rng.randrange(1, 400)
+        bad = self.log.violations and rng.random() < 0.02
+        rules = [*(["email"] if bad else []), *(["phone"] if rng.random() < 0.1 else [])]
+        spans = [
+            Span(rule_id=rule, start=rng.randrange(length), end=length)
+            for rule in rules
+            for _ in range(rng.randrange(1, 4))
+        ]
+        exposures = None
+        if not self.begins:
+            exposures = tuple(
+                Span(rule_id=rule, start=0, end=rng.randrange(min(30, length) + 1))
+                for rule in rng.sample(RULES, 2)
+            )
+        return Verification(
+            **self._common(),
+            ok=not bad,
+            length=length,
+            findings=tuple(spans),
+            exposures=exposures,
+            sequence=sequence if self.begins else None,
+            policy_digest=rng.choice((self.digest, self.digest, None)),
+        )
+
+
+def random_events(
+    runs: int, seed: int, *, violations: bool = True, faults: bool = True
+) -> Iterator[AnyEvent]:
+    """Events of so many runs over a week. faults: also lost events, dead ends, errors, and runs without an end."""
+    log = _Log(seed, violations=violations, faults=faults)
+    for digest, name in zip(DIGESTS, ("pii", HOSTILE[2]), strict=True):
+        yield from log.guard(digest, name)
+    for place in range(runs):
+        if log.rng.random() < 0.03:
+            log.now += timedelta(hours=log.rng.randrange(1, 8))
+        yield from _Run(log, place).events()
 
 
 def write_log(path: Path, events: Iterator[AnyEvent], **options: Any) -> Path:

@@ -71,6 +71,18 @@ def assert_silent(written: str, *texts: str) -> None:
             assert word not in written
 
 
+def assert_correlated(texts: list[str], memory: MemorySink, key: bytes) -> None:
+    """What was found is told by digests under the key, of exactly what stands there."""
+    verified = [event for event in memory.events if event.kind == "verification"]
+    found = [
+        (text[span.start : span.end], span.value_hmac)
+        for text, event in zip(texts, verified, strict=True)
+        for span in event.findings  # type: ignore[attr-defined]
+    ]
+    assert found
+    assert all(digest == value_hmac(key, value) for value, digest in found)
+
+
 def test_guarded_runs_over_personal_data_leave_no_canary_anywhere(
     model: tuple[Any, Any],
     tmp_path: Path,
@@ -104,25 +116,14 @@ def test_guarded_runs_over_personal_data_leave_no_canary_anywhere(
     unguarded = Guard(Policy(name="none", rules=(words,))).generate(
         *model, prompts(8), max_new_tokens=TOKENS, do_sample=True
     )
-    wanted = [
-        text[found.start : found.end]
-        for text in unguarded.texts
-        for found in verify(Policy.from_presets("pii"), text).findings
-    ]
+    pii = Policy.from_presets("pii")
+    wanted = [text[one.start : one.end] for text in unguarded.texts for one in verify(pii, text).findings]
     assert wanted, "the model must want what is forbidden, or this shows nothing"
     kinds = {event.kind for event in memory.events}
     assert kinds >= {"policy_loaded", "guarantee_configured", "run_started", "intervention", "verification"}
     runs = {event.run_id for event in memory.events if event.request_id == "request-1"}
     assert len(runs) == 2  # the batch, and the stream in its thread
-    found = [
-        (text[span.start : span.end], span.value_hmac)
-        for text, event in zip(
-            [*result.texts, shown], [e for e in memory.events if e.kind == "verification"], strict=True
-        )
-        for span in event.findings  # type: ignore[attr-defined]
-    ]
-    assert found
-    assert all(digest == value_hmac(key, value) for value, digest in found)
+    assert_correlated([*result.texts, shown], memory, key)
     everything = "\n".join(
         [
             log.read_text(),

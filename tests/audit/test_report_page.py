@@ -186,11 +186,10 @@ def test_the_first_screen_answers_the_four_questions(
     assert f"{reference.lost()} events" in page.inner_text("#answer-integrity")
 
 
-def test_the_tables_hold_the_numbers_of_the_log(
+def test_the_table_of_rules_holds_the_numbers_of_the_log(
     opened: Callable[..., Any], written: Path, reference: Reference
 ) -> None:
-    page = opened(written)
-    rows = page.evaluate(TABLE, "#rules")
+    rows = opened(written).evaluate(TABLE, "#rules")
     counts = reference.interventions_by_rule()
     named = {shown_name(rule): rule for rule in counts}
     assert len(rows) == len(counts)
@@ -210,7 +209,11 @@ def test_the_tables_hold_the_numbers_of_the_log(
             span["rule_id"] == rule for line in reference.of("verification") for span in line["findings"]
         )
 
-    rows = page.evaluate(TABLE, "#models")
+
+def test_the_table_of_models_holds_the_numbers_of_the_log(
+    opened: Callable[..., Any], written: Path, reference: Reference
+) -> None:
+    rows = opened(written).evaluate(TABLE, "#models")
     by_kind = {
         column: reference.by_model(kind)
         for column, kind in ((1, "intervention"), (5, "run_started"), (8, "dead_end"), (10, "verification"))
@@ -221,13 +224,17 @@ def test_the_tables_hold_the_numbers_of_the_log(
         for column, found in by_kind.items():
             assert number(row[column]) == found[models[squeezed(row[0])]]
 
+
+def test_the_table_of_texts_holds_the_numbers_of_the_log(
+    opened: Callable[..., Any], written: Path, reference: Reference
+) -> None:
     origins = {
         "written under the guard": "guarded",
         "runs without a beginning": "cut",
         "calls that were watched": "observed",
         "verified apart": "apart",
     }
-    rows = page.evaluate(TABLE, "#texts > .wide")
+    rows = opened(written).evaluate(TABLE, "#texts > .wide")
     texts = reference.texts()
     assert len(rows) == len(texts)
     for origin, policy, count, characters, violations, rate, measured, exposed, exposure in rows:
@@ -283,16 +290,17 @@ def test_charts_are_drawn_to_scale_and_have_a_table_behind(
 # -- the table of events -------------------------------------------------------------------------------------------
 
 
+def rules_of(line: dict[str, Any]) -> set[str]:
+    if line["kind"] in ("intervention", "dead_end"):
+        return set(line["rule_ids"])
+    return {span["rule_id"] for span in line.get("findings", ())}
+
+
 def test_filters_leave_what_the_log_has_of_it(
     opened: Callable[..., Any], written: Path, reference: Reference
 ) -> None:
     page = opened(written)
     assert status(page) == len(reference.lines)
-
-    def rules(line: dict[str, Any]) -> set[str]:
-        if line["kind"] in ("intervention", "dead_end"):
-            return set(line["rule_ids"])
-        return {span["rule_id"] for span in line.get("findings", ())}
 
     def model(line: dict[str, Any]) -> str | None:
         first = reference.start(line)
@@ -314,10 +322,10 @@ def test_filters_leave_what_the_log_has_of_it(
     page.click("#filter-reset")
     for rule in ("email", "phone", HOSTILE[0]):
         choose("#filter-rule", rule)
-        assert status(page) == fitting(lambda line, rule=rule: rule in rules(line))  # type: ignore[misc]
+        assert status(page) == fitting(lambda line, rule=rule: rule in rules_of(line))  # type: ignore[misc]
         assert all(rule in row[4] for row in page.evaluate(TABLE, "#event-table"))
     choose("#filter-kind", "intervention")
-    count = fitting(lambda line: line["kind"] == "intervention" and HOSTILE[0] in rules(line))
+    count = fitting(lambda line: line["kind"] == "intervention" and HOSTILE[0] in rules_of(line))
     assert status(page) == count
     page.click("#filter-reset")
     for name, label in (("demo-2m", "demo-2m"), (None, "not named"), (HOSTILE[1], HOSTILE[1])):
@@ -336,7 +344,7 @@ def test_filters_leave_what_the_log_has_of_it(
         low = text.lower()
 
         def named(line: dict[str, Any], low: str = low) -> bool:
-            ids = (line["run_id"], line.get("request_id"), model(line), *rules(line))
+            ids = (line["run_id"], line.get("request_id"), model(line), *rules_of(line))
             return any(low in one.lower() for one in ids if one)
 
         page.fill("#filter-text", text)

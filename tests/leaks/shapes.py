@@ -54,6 +54,17 @@ def shapes(
     return [Shape(name, kind, build, same, opaque) for name, build in builds.items()]
 
 
+def _same_mappings(one: Any, two: Any, depth: int) -> bool:
+    # Where steps run side by side, the order of keys is a matter of chance.
+    keys = [{(type(key), key) for key in each} for each in (one, two)]
+    attributes = [getattr(each, "__dict__", {}) for each in (one, two)]
+    return (
+        keys[0] == keys[1]
+        and all(same(one[key], two[key], depth + 1) for key in one)
+        and same(*attributes, depth + 1)
+    )
+
+
 def same(one: Any, two: Any, depth: int = 0) -> bool:
     """Equal, and of equal classes at any depth, as far as that can be seen."""
     if type(one) is not type(two):
@@ -75,14 +86,7 @@ def same(one: Any, two: Any, depth: int = 0) -> bool:
     if isinstance(one, float):
         return one == two or (math.isnan(one) and math.isnan(two))
     if isinstance(one, Mapping):
-        # Where steps run side by side, the order of keys is a matter of chance.
-        keys = [{(type(key), key) for key in each} for each in (one, two)]
-        attributes = [getattr(each, "__dict__", {}) for each in (one, two)]
-        return (
-            keys[0] == keys[1]
-            and all(same(one[key], two[key], depth + 1) for key in one)
-            and same(*attributes, depth + 1)
-        )
+        return _same_mappings(one, two, depth)
     if isinstance(one, (list, tuple, collections.deque)):
         return len(one) == len(two) and all(same(a, b, depth + 1) for a, b in zip(one, two, strict=True))
     if isinstance(one, (collections.abc.KeysView, collections.abc.ValuesView, collections.abc.ItemsView)):
