@@ -30,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = read(arguments)
         status: int = given.command(given)
     except (NCOGuardError, OSError) as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
+        told = (
+            f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        )
+        print(f"benchmarks: {told}", file=sys.stderr)
         return 2
     return status
 

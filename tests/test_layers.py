@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import grimp
@@ -49,6 +50,26 @@ def test_no_module_imports_itself_through_others(name: str) -> None:
     while free := {each for each, others in importing.items() if not others}:
         importing = {each: others - free for each, others in importing.items() if each not in free}
     assert not importing
+
+
+def test_the_benchmarks_are_in_layers_too() -> None:
+    """What a harness offers must not know who measures with it."""
+    graph = grimp.build_graph("benchmarks", cache_dir=None)
+    layers = ["cli", "runner", "report", "suites", "harness", "methods", "inputs", "errors"]
+    found = graph.find_illegal_dependencies_for_layers(layers, containers=["benchmarks"])
+    assert not {(each.importer, each.imported) for each in found}
+
+
+def test_the_wheel_holds_the_library_alone() -> None:
+    """`make packages` builds it and looks; here is what it is built from."""
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"] == {"packages": ["nco_guard"]}
+    assert {"/benchmarks", "/tools"} <= set(targets["sdist"]["include"])
+    for package in ("benchmarks", "tools"):
+        assert (ROOT / package / "__init__.py").exists()
+    for path in (ROOT / "nco_guard").rglob("*.py"):
+        names = {name.partition(".")[0] for name in _imported(path)}
+        assert not names & {"benchmarks", "tools", "llguidance", "xgrammar", "matplotlib"}, path
 
 
 def _imported(path: Path) -> set[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from benchmarks.experiments.architectures import ARCHITECTURES
-from benchmarks.harness.options import known, positive
+from benchmarks.harness.options import Batches, Names, known
 
 __all__ = ["BASE", "COMPARED", "TABLES", "ExperimentOptions"]
 
@@ -17,46 +18,30 @@ COMPARED = (BASE, "rejection", "guard-trie", "paper-nco", "ours")
 TABLES = {"1": "1: profanity", "2": "2: PII"}
 
 
+def _of_known_models(texts: Names) -> Names:
+    for name in {text.rpartition("=")[0] for text in texts} - {"", *ARCHITECTURES}:
+        raise ValueError(f"{name}: there is {', '.join(ARCHITECTURES)}")
+    return texts
+
+
 class ExperimentOptions(BaseModel):
     """Options of a run; what is left out is the paper's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    models: tuple[str, ...] = Field((), description=f"Of {', '.join(ARCHITECTURES)}; all.")
-    tables: tuple[str, ...] = Field((), description=f"Of {', '.join(TABLES)}; both.")
-    methods: tuple[str, ...] = Field((), description=f"Of {', '.join(COMPARED)}; all.")
-    batches: tuple[int, ...] = Field((), description="1 2 4 ... 64; small: 1 4.")
+    models: Annotated[Names, known(ARCHITECTURES)] = Field(
+        (), description=f"Of {', '.join(ARCHITECTURES)}; all."
+    )
+    tables: Annotated[Names, known(TABLES)] = Field((), description=f"Of {', '.join(TABLES)}; both.")
+    methods: Annotated[Names, known(COMPARED)] = Field((), description=f"Of {', '.join(COMPARED)}; all.")
+    batches: Batches = Field((), description="1 2 4 ... 64; small: 1 4.")
     new_tokens: int | None = Field(None, ge=1, description="256; small: 16.")
     repeats: int = Field(3, ge=1, description="How often each method generates; 3.")
-    tokenizer: tuple[str, ...] = Field((), description="FOLDER of all models, or MODEL=FOLDER of one.")
+    tokenizer: Annotated[Names, AfterValidator(_of_known_models)] = Field(
+        (), description="FOLDER of all models, or MODEL=FOLDER of one."
+    )
     device: str | None = Field(None, description="cuda; small: cpu.")
     cpu_small: bool = Field(False, description="Small shapes, on the CPU: a minute or two.")
-
-    @field_validator("models")
-    @classmethod
-    def _known_models(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return known(names, ARCHITECTURES)
-
-    @field_validator("tables")
-    @classmethod
-    def _known_tables(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return known(names, TABLES)
-
-    @field_validator("methods")
-    @classmethod
-    def _known_methods(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return known(names, COMPARED)
-
-    @field_validator("batches")
-    @classmethod
-    def _positive_batches(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        return positive(sizes)
-
-    @field_validator("tokenizer")
-    @classmethod
-    def _of_known_models(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        known(tuple(text.rpartition("=")[0] for text in texts if "=" in text), ARCHITECTURES)
-        return texts
 
     @property
     def chosen_models(self) -> tuple[str, ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.inputs.shapes import MODELS
 
-__all__ = ["SUITES", "Options", "Suite", "known", "positive"]
+__all__ = ["SUITES", "Batches", "Names", "Options", "Suite", "known"]
 
 _PEERS = ("llguidance", "xgrammar")
 
@@ -47,53 +48,69 @@ SUITES: dict[str, Suite] = {
 }
 
 
+def known(right: Collection[str]) -> AfterValidator:
+    """Of names: that each is among the right ones, which are listed otherwise."""
+
+    def check(names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in names if name not in right]:
+            raise ValueError(f"{unknown[0]}: there is {', '.join(right)}")
+        return names
+
+    return AfterValidator(check)
+
+
+def _positive(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if any(size < 1 for size in sizes):
+        raise ValueError(f"{min(sizes)}: a batch has at least one sequence")
+    return sizes
+
+
+def _parted(names: Iterable[str]) -> list[str]:
+    """`steps,setup` is two."""
+    return [name for several in names for name in several.split(",") if name]
+
+
+def _readable(path: Path) -> Path:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    return path
+
+
+Names = tuple[str, ...]
+Batches = Annotated[tuple[int, ...], AfterValidator(_positive)]
+Readable = Annotated[Path, AfterValidator(_readable)]
+
+
 class Options(BaseModel):
     """Options of a run. The defaults are the full run: an hour or more with a vocabulary of 128,000 tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    only: tuple[str, ...] = Field((), description="Suites to run, of those below; else the standard ones.")
+    only: Annotated[Names, known(SUITES), BeforeValidator(_parted)] = Field(
+        (), description="Suites to run, of those below; else the standard ones."
+    )
     tokenizer: tuple[Path, ...] = Field(
         (),
         description="Folders of tokenizers to measure with, else the shipped one; the first is measured "
         "throughout, all of them in the scaling of vocabularies.",
     )
-    model: tuple[str, ...] = Field((), description=f"In throughput, only these of {', '.join(MODELS)}.")
+    model: Annotated[Names, known(MODELS)] = Field(
+        (), description=f"In throughput, only these of {', '.join(MODELS)}."
+    )
     quick: bool = Field(False, description="Small sizes: about two minutes with the shipped tokenizer.")
-    batch: tuple[int, ...] = Field((), description="Batch sizes; 1, 8 and 64.")
+    batch: Batches = Field((), description="Batch sizes; 1, 8 and 64.")
     device: str | None = Field(None, description="In device; CUDA where there is one, else cpu.")
     narrow: bool = Field(False, description="In device: masks over classes of tokens, not over tokens.")
     policies: int = Field(1, ge=1, description="In closed: of its corpus; about a minute each.")
-    text: Path | None = Field(None, description="In verify: a UTF-8 file to use in place of prose.")
+    text: Readable | None = Field(None, description="In verify: a UTF-8 file to use in place of prose.")
     rounds: int | None = Field(None, ge=1, le=1000, description="How often methods take turns.")
     threads: int | None = Field(None, ge=1, le=1024, description="Of torch and of the peers; all cores.")
     steps: int | None = Field(None, ge=100, description="Random tokens of the suite memory; 1,000,000.")
-    regexpspace: Path | None = Field(
+    regexpspace: Readable | None = Field(
         None, description="RegexPSPACE.jsonl, to use in place of generated patterns."
     )
     seconds: float | None = Field(None, gt=0, description="Time bound of one case.")
     mib: float | None = Field(None, gt=0, description="Memory bound of one case's process, all counted.")
-
-    @field_validator("only", mode="before")
-    @classmethod
-    def _parted(cls, names: tuple[str, ...]) -> list[str]:
-        """`steps,setup` is two."""
-        return [name for several in names for name in several.split(",") if name]
-
-    @field_validator("only")
-    @classmethod
-    def _known_suites(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return known(names, SUITES)
-
-    @field_validator("batch")
-    @classmethod
-    def _positive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        return positive(sizes)
-
-    @field_validator("model")
-    @classmethod
-    def _known_models(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return known(names, MODELS)
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -141,17 +158,3 @@ class Options(BaseModel):
     def case_mib(self) -> float:
         """Memory bound of one case's process, what it shares with this one included."""
         return self.mib or (4096.0 if self.quick else 12288.0)
-
-
-def known(names: tuple[str, ...], right: Iterable[str]) -> tuple[str, ...]:
-    """The names. Raises `ValueError` for one that is not among the right ones, which it lists."""
-    if unknown := [name for name in names if name not in right]:
-        raise ValueError(f"{unknown[0]}: there is {', '.join(right)}")
-    return names
-
-
-def positive(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The batch sizes. Raises `ValueError` for one below 1."""
-    if any(size < 1 for size in sizes):
-        raise ValueError(f"{min(sizes)}: a batch has at least one sequence")
-    return sizes

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
+from benchmarks.harness.building import Ids, allowed_rows
 from benchmarks.harness.options import Options
 from benchmarks.harness.processes import Bounds, Outcome, isolated
 from benchmarks.harness.record import Case, Check, Collector
 from benchmarks.inputs.constraints import ConstraintSet
 from benchmarks.methods.world import METHODS, Method, World, cannot_express
 
-__all__ = ["Plan", "Samples", "case_of"]
+__all__ = ["Plan", "Samples", "case_of", "check_of"]
 
 Samples = dict[str, list[float]]
 P = ParamSpec("P")
@@ -81,6 +82,13 @@ class Plan:
         for key, case in cases.items():
             self.collector.add(case, (outcome.value or {}).get(key, {}), outcome.status, outcome.reason)
 
+    def rows(self, case: Case, constraint: ConstraintSet, batch: int, steps: int) -> Ids | None:
+        """`allowed_rows` made in a child; where they cannot be made, that is recorded as the case."""
+        outcome = isolated(self.bounds(), allowed_rows, constraint, self.world, batch, steps)
+        if outcome.value is None:
+            self.collector.add(case, {}, outcome.status, outcome.reason)
+        return outcome.value
+
     def check(self, case: Case, work: Callable[P, Check], *args: P.args, **kwargs: P.kwargs) -> None:
         """Compare something in a child; what could not be compared is recorded as the case."""
         outcome: Outcome[Check] = isolated(self.bounds(), work, *args, **kwargs)
@@ -97,4 +105,18 @@ def case_of(
     name = "" if constraint is None else constraint.name
     return Case.model_validate(
         {"suite": suite, "method": method, "constraint": name, "tokenizer": world.name, **where}
+    )
+
+
+def check_of(
+    constraint: ConstraintSet, world: World, against: str, compared: int, differences: int, note: str
+) -> Check:
+    """What a comparison found."""
+    return Check(
+        constraint=constraint.name,
+        tokenizer=world.name,
+        against=against,
+        compared=compared,
+        differences=differences,
+        note=note,
     )

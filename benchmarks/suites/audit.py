@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+from unittest.mock import patch
 
 import torch
 
@@ -31,7 +32,7 @@ from benchmarks.harness.timing import timed, turns
 from benchmarks.inputs.constraints import PII, WORDS, ConstraintSet
 from benchmarks.inputs.shapes import SHIPPED
 from nco_guard import Guard, demo
-from nco_guard.audit import Event, HmacSigner, JsonLinesSink, MemorySink, RunRecorder, Sink
+from nco_guard.audit import HmacSigner, JsonLinesSink, MemorySink, RunRecorder, Sink
 from nco_guard.audit.sqlite import SqliteSink
 from nco_guard.engines.hf import GuardLogitsProcessor
 
@@ -41,6 +42,9 @@ REFERENCE = "history"
 WAYS = (REFERENCE, "memory", "jsonl", "signed", "jsonl, fsync")
 EVENTS = (*WAYS[1:], "jsonl, no chain", "sqlite")
 WARM = 2
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def measure(plan: Plan) -> None:
@@ -67,27 +71,6 @@ def measure(plan: Plan) -> None:
     plan.together(cases, plan.bounds(), per_event, events)
 
 
-class Timed:
-    """A sink that adds up the time spent in it, of the processor and by the clock."""
-
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        self.processor = self.clock = 0.0
-
-    def __call__(self, event: Event) -> None:
-        """Pass the event on."""
-        processor, clock = time.process_time(), time.perf_counter()
-        self.sink(event)
-        self.processor += time.process_time() - processor
-        self.clock += time.perf_counter() - clock
-
-    def take(self) -> tuple[float, float]:
-        """Both times since the last call."""
-        taken = self.processor, self.clock
-        self.processor = self.clock = 0.0
-        return taken
-
-
 def sinks(folder: Path, stack: ExitStack) -> dict[str, Sink]:
     """Those of `WAYS`, but of the reference, which has none."""
     signer = HmacSigner(bytes(32))
@@ -99,39 +82,34 @@ def sinks(folder: Path, stack: ExitStack) -> dict[str, Sink]:
     }
 
 
-class Inside:
-    """Adds up the processor time of some methods, once where one calls another."""
+class Watch:
+    """Adds up what some functions take, by the processor and by the clock, once where one calls another."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.processor = self.clock = 0.0
         self._depth = 0
 
-    def timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method, timed."""
+    def on(self, function: Callable[P, T]) -> Callable[P, T]:
+        """The function, watched."""
 
-        def run(*args: Any, **options: Any) -> Any:
+        def run(*args: P.args, **options: P.kwargs) -> T:
             self._depth += 1
-            started = time.process_time()
+            processor, clock = time.process_time(), time.perf_counter()
             try:
-                return method(*args, **options)
+                return function(*args, **options)
             finally:
                 self._depth -= 1
                 if not self._depth:
-                    self.seconds += time.process_time() - started
+                    self.processor += time.process_time() - processor
+                    self.clock += time.perf_counter() - clock
 
         return run
 
-    @contextmanager
-    def watching(self, methods: dict[type, str]) -> Iterator[None]:
-        """Time these methods of these classes inside of the block."""
-        before = {kind: getattr(kind, name) for kind, name in methods.items()}
-        for kind, name in methods.items():
-            setattr(kind, name, self.timed(before[kind]))
-        try:
-            yield
-        finally:
-            for kind, name in methods.items():
-                setattr(kind, name, before[kind])
+    def take(self) -> tuple[float, float]:
+        """Both times since the last call."""
+        taken = self.processor, self.clock
+        self.processor = self.clock = 0.0
+        return taken
 
 
 @dataclass(frozen=True)
@@ -158,28 +136,19 @@ def generations(constraint: ConstraintSet, batch: int, *, rounds: int, new_token
             padding=True,
         )
     )
-    inside, found = Inside(), {way: list[Round]() for way in WAYS}
+    whole, guard, sink, found = Watch(), Watch(), Watch(), {way: list[Round]() for way in WAYS}
+    options: dict[str, Any] = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens, "do_sample": True}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        timers = {name: Timed(sink) for name, sink in sinks(Path(folder), stack).items()}
-        guards = {way: Guard(constraint.policy, audit=timers.get(way)) for way in WAYS}
-        stack.enter_context(inside.watching({GuardLogitsProcessor: "__call__", RunRecorder: "_record"}))
+        watched = {name: sink.on(each) for name, each in sinks(Path(folder), stack).items()}
+        guards = {way: Guard(constraint.policy, audit=watched.get(way)) for way in WAYS}
+        for kind, name in ((GuardLogitsProcessor, "__call__"), (RunRecorder, "_record")):
+            stack.enter_context(patch.object(kind, name, guard.on(getattr(kind, name))))
         for number, way in turns(WAYS, WARM + rounds):
             torch.manual_seed(number)
-            inside.seconds, started = 0.0, time.process_time()
-            _, clock = timed(
-                lambda way=way: guards[way].generate(  # type: ignore[misc]
-                    model,
-                    tokenizer,
-                    inputs,
-                    max_new_tokens=new_tokens,
-                    min_new_tokens=new_tokens,
-                    do_sample=True,
-                )
-            )
-            whole = time.process_time() - started
-            sink, waited = timers[way].take() if way in timers else (0.0, 0.0)
+            whole.on(guards[way].generate)(model, tokenizer, inputs, **options)
+            (seconds, clock), (inside, _), (spent, waited) = whole.take(), guard.take(), sink.take()
             if number >= WARM:
-                found[way].append(Round(whole, inside.seconds, sink, waited / clock))
+                found[way].append(Round(seconds, inside, spent, waited / clock))
         changed = [run.steps_changed for run in guards["memory"].log.history.runs[-rounds:]]
     return {way: _samples(each, found[REFERENCE], changed) for way, each in found.items()}
 

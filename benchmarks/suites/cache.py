@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import first_masks
-from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.plan import Plan, Samples, case_of, check_of
 from benchmarks.harness.processes import isolated
-from benchmarks.harness.record import Check, Record
+from benchmarks.harness.record import Record
 from benchmarks.harness.render import figure, first, ratio, section
 from benchmarks.inputs.constraints import PRESETS
 
@@ -41,16 +41,9 @@ def measure(plan: Plan) -> None:
                 plan.collector.add(case, samples, found.status, found.reason)
                 masks.append(digest)
     made = [digest for digest in masks if digest]
-    plan.collector.checks.append(
-        Check(
-            constraint=PRESETS.name,
-            tokenizer=plan.world.name,
-            against="no cache",
-            compared=len(made),
-            differences=sum(digest != made[0] for digest in made),
-            note="processes, each with the masks of a text",
-        )
-    )
+    differences = sum(digest != made[0] for digest in made)
+    note = "processes, each with the masks of a text"
+    plan.collector.checks.append(check_of(PRESETS, plan.world, "no cache", len(made), differences, note))
 
 
 def run(tokenizer: Path, cache: Path | None) -> tuple[Samples, str]:

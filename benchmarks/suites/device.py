@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.harness.building import Ids, allowed_rows, build, seen_ids
-from benchmarks.harness.plan import Plan, Samples, case_of
-from benchmarks.harness.processes import isolated
+from benchmarks.harness.building import Ids, build, seen_ids
+from benchmarks.harness.plan import Plan, Samples, case_of, check_of
 from benchmarks.harness.record import Check, Record
 from benchmarks.harness.render import figure, section
 from benchmarks.harness.timing import timed
@@ -44,11 +43,10 @@ def measure(plan: Plan) -> None:
     for constraint, batch in product((SUBSTRINGS, PAPER_PII, PII), options.batches):
         plan.say(f"device: {constraint.name}, batch {batch}")
         cases = {way: case_of("device", way, constraint, world, batch=batch) for way in WAYS}
-        rows = isolated(plan.bounds(), allowed_rows, constraint, world, batch, steps)
-        if rows.value is None:
-            plan.collector.add(cases["host"], {}, rows.status, rows.reason)
+        rows = plan.rows(cases["host"], constraint, batch, steps)
+        if rows is None:
             continue
-        given = (constraint, world, rows.value, options.device, options.narrow)
+        given = (constraint, world, rows, options.device, options.narrow)
         plan.together(cases, plan.bounds(3.0), walk, *given)
         if plan.collector.status(cases["device"]) == "ok":
             check = case_of("device", "comparison", constraint, world, batch=batch)
@@ -59,7 +57,10 @@ def _tables(
     constraint: ConstraintSet, world: World, device: str | None, narrow: bool
 ) -> tuple[BoundGuard, DeviceTables]:
     """Raises `UnsupportedError` where the states do not fit."""
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise UnsupportedError(f"--device {device}: torch knows no such device") from error
     if where.type == "cpu":
         torch.set_num_threads(1)
     bound = build(METHODS["ours"], constraint, world).guard()
@@ -110,14 +111,7 @@ def against_host(
     differences = 0
     for on_device, on_host, _ in _steps(bound, tables, rows):
         differences += int((on_device != on_host).any(1).sum())
-    return Check(
-        constraint=constraint.name,
-        tokenizer=world.name,
-        against="the host's tables",
-        compared=rows.size,
-        differences=differences,
-        note=f"on {tables.device}",
-    )
+    return check_of(constraint, world, "the host's tables", rows.size, differences, f"on {tables.device}")
 
 
 def _steps(

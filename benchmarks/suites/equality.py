@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.harness.building import Ids, allowed_rows, build
-from benchmarks.harness.plan import Plan, case_of
+from benchmarks.harness.plan import Plan, case_of, check_of
 from benchmarks.harness.processes import isolated
 from benchmarks.harness.record import Check, Record
 from benchmarks.harness.render import section, title
@@ -87,14 +87,7 @@ def against_definition(constraint: ConstraintSet, world: World, steps: int, seco
         differences += not np.array_equal(np.flatnonzero(expected), tables.forbidden(state))
         compared += 1
     note = f"a sample of {compared} of {tables.state_count} states met"
-    return Check(
-        constraint=constraint.name,
-        tokenizer=world.name,
-        against="definition",
-        compared=compared,
-        differences=differences,
-        note=note,
-    )
+    return check_of(constraint, world, "definition", compared, differences, note)
 
 
 def _step(bound: BoundGuard, session: Session, token: int) -> None:
@@ -123,14 +116,7 @@ def against_method(method: Method, constraint: ConstraintSet, world: World, rows
             differences += 1
             break
     note = f"{int(columns.sum()):,} of {world.vocabulary.width:,} columns"
-    return Check(
-        constraint=constraint.name,
-        tokenizer=world.name,
-        against=method.key,
-        compared=compared,
-        differences=differences,
-        note=note,
-    )
+    return check_of(constraint, world, method.key, compared, differences, note)
 
 
 def _reader(other: Prepared) -> tuple[Callable[[int], None], Callable[[], NDArray[np.bool_]]]:

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.building import Ids, allowed_rows, build, random_scores, seen_ids
+from benchmarks.harness.building import Ids, build, random_scores, seen_ids
 from benchmarks.harness.plan import Plan, Samples, case_of
-from benchmarks.harness.processes import isolated
 from benchmarks.harness.record import Record
 from benchmarks.harness.render import figure, section
 from benchmarks.harness.timing import in_turns
@@ -43,11 +42,9 @@ def measure(plan: Plan) -> None:
     for batch in plan.options.batches:
         plan.say(f"processor: batch {batch}")
         cases = {part: case_of("processor", part, SUBSTRINGS, plan.world, batch=batch) for part in PARTS}
-        rows = isolated(plan.bounds(), allowed_rows, SUBSTRINGS, plan.world, batch, steps)
-        if rows.value is None:
-            plan.collector.add(cases[STEP], {}, rows.status, rows.reason)
-            continue
-        plan.together(cases, plan.bounds(), times, plan.world, rows.value)
+        rows = plan.rows(cases[STEP], SUBSTRINGS, batch, steps)
+        if rows is not None:
+            plan.together(cases, plan.bounds(), times, plan.world, rows)
 
 
 def times(world: World, rows: Ids) -> dict[str, Samples]:

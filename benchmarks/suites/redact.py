@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.plan import Plan, Samples, case_of, check_of
 from benchmarks.harness.record import Check, Record
 from benchmarks.harness.render import figure, first, ratio, section
 from benchmarks.harness.timing import in_turns
@@ -105,14 +105,7 @@ def against_definition(texts: list[str], world: World) -> Check:
         expected = _by_definition(guard, text)
         same = guard.redact(text) == expected and _streamed(guard, text) == expected.text
         differences += not (same and ("\\" in text or cleaner.text(text) == expected.text))
-    return Check(
-        constraint=PRESETS.name,
-        tokenizer=world.name,
-        against=DEFINITION,
-        compared=len(texts),
-        differences=differences,
-        note="redacted answers, not masks",
-    )
+    return check_of(PRESETS, world, DEFINITION, len(texts), differences, "redacted answers, not masks")
 
 
 def show(record: Record) -> str:

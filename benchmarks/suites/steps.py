@@ -16,9 +16,8 @@ from functools import partial
 
 import torch
 
-from benchmarks.harness.building import Built, Ids, allowed_rows, build, random_scores, seen_ids
+from benchmarks.harness.building import Built, Ids, build, random_scores, seen_ids
 from benchmarks.harness.plan import Plan, Samples, case_of
-from benchmarks.harness.processes import isolated
 from benchmarks.harness.record import Record, summary
 from benchmarks.harness.render import figure, first, ratio, reasons, seconds, shown, table, title
 from benchmarks.harness.timing import timed, turns
@@ -38,19 +37,18 @@ def measure(plan: Plan) -> None:
         texts: dict[int, Ids] = {}
         for batch in options.batches:
             steps = max(20, options.text_steps // (8 if batch > 8 else 1))
-            rows = isolated(plan.bounds(), allowed_rows, constraint, world, batch, steps)
-            if rows.value is None:
-                case = case_of("steps", "ours", constraint, world, batch=batch)
-                plan.collector.add(case, {}, rows.status, rows.reason)
+            case = case_of("steps", "ours", constraint, world, batch=batch)
+            rows = plan.rows(case, constraint, batch, steps)
+            if rows is None:
                 continue
             argmax = case_of("steps", "arg-max", None, world, batch=batch)
             plan.measure(argmax, plan.bounds(), _argmax, world, batch, steps)
-            texts[batch] = rows.value
+            texts[batch] = rows
             able = plan.able("steps", constraint, world, _METHODS, batch=batch)
             for _, method in turns(able, options.repeats):
                 plan.say(f"steps: {constraint.name}, batch {batch}: {method.title}")
                 case = case_of("steps", method.key, constraint, world, batch=batch)
-                plan.measure(case, plan.bounds(), walk, method, constraint, world, rows.value)
+                plan.measure(case, plan.bounds(), walk, method, constraint, world, rows)
         _paper(plan, constraint, texts)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.building import build
-from benchmarks.harness.plan import Plan, case_of
+from benchmarks.harness.plan import Plan, case_of, check_of
 from benchmarks.harness.record import Check, Record
 from benchmarks.harness.setting_up import ALL, WALKED, scale, scaling, set_up
 from benchmarks.inputs.constraints import ConstraintSet, strings
@@ -72,14 +72,7 @@ def against_look_ups(constraint: ConstraintSet, world: World) -> Check:
             written += 1
         if not mask[token]:
             session.advance(token)
-    return Check(
-        constraint=constraint.name,
-        tokenizer=world.name,
-        against="look-ups",
-        compared=written,
-        differences=differences,
-        note=f"in {written} states along a text",
-    )
+    return check_of(constraint, world, "look-ups", written, differences, f"in {written} states along a text")
 
 
 def _wrong_tokens(

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 
 from benchmarks.errors import MissingPackageError
-from benchmarks.harness.plan import Plan, Samples, case_of
+from benchmarks.harness.plan import Plan, Samples, case_of, check_of
 from benchmarks.harness.record import Check, Record
 from benchmarks.harness.render import figure, first, ratio, section
 from benchmarks.harness.timing import in_turns
@@ -102,13 +102,8 @@ def against_definition(constraint: ConstraintSet, text: str, part: str, world: W
     same.append(_streamed(verifier, text) == verifier.verify(text).findings)
     reports = zip(verifier.verify_many(lines), lines, strict=True)
     same += [report == verify_by_definition(compiled, line) for report, line in reports]
-    return Check(
-        constraint=constraint.name,
-        tokenizer=world.name,
-        against=DEFINITION,
-        compared=len(same),
-        differences=same.count(False),
-        note="reports of texts, not masks",
+    return check_of(
+        constraint, world, DEFINITION, len(same), same.count(False), "reports of texts, not masks"
     )
 
 

@@ -232,6 +232,8 @@ class TestCommand:
         [
             (["run", "--only", "speed"], "--only speed: there is equality, reading, setup, steps"),
             (["run", "--only", "revise", "--tokenizer", "nowhere"], "no such folder"),
+            (["run", "--text", "nowhere.txt"], "--text nowhere.txt: no such file"),
+            (["run", "--batch", "8", "0"], "--batch 0: a batch has at least one sequence"),
             (["run", "--rounds", "0"], "--rounds 0: Input should be greater than or equal to 1"),
             (["run", "--model", "none"], "--model none: there is shipped, small Llama, Qwen2.5-0.5B shape"),
             (["render", "nowhere.json"], "nowhere.json"),
