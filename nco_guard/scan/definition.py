@@ -31,5 +31,4 @@ def verify_by_definition(policy: Policy | CompiledPolicy, text: str, *, context:
             findings.extend(
                 Finding(rule.id, max(0, start - before), end - before, mode) for start, end in spans
             )
-    findings.sort(key=lambda found: (found.start, found.end, found.rule_id))
-    return Report(compiled.digest, len(text), tuple(findings))
+    return Report.of(compiled.digest, len(text), findings)

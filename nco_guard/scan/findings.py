@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Exposure", "Finding", "Report"]
+__all__ = ["Exposure", "Finding", "Report", "in_text_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class Finding:
     mode: Literal["hard", "soft", "monitor"] = "hard"
 
 
+def in_text_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings as reports list them."""
+    return sorted(findings, key=lambda found: (found.start, found.end, found.rule_id))
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a policy has to say about a text. Holds offsets, never the text.
@@ -28,6 +34,11 @@ class Report:
     policy_digest: str
     length: int
     findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, policy_digest: str, length: int, findings: Iterable[Finding]) -> Report:
+        """The report on what was found, in whichever order."""
+        return cls(policy_digest, length, tuple(in_text_order(findings)))
 
     @property
     def ok(self) -> bool:

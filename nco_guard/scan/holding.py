@@ -6,20 +6,117 @@ certain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Protocol
 
 from nco_guard import arguments
 from nco_guard.arguments import OnMatch
-from nco_guard.automata.spans.streaming import SpanStream, span_stream
-from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
+from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.copies import Begun
 from nco_guard.errors import ClosedError, ViolationError
 from nco_guard.policy import Policy
 from nco_guard.scan.findings import Finding, Report
-from nco_guard.scan.replacing import Replacement, Replacer
+from nco_guard.scan.replacing import Placed, Replacement, Replacer
 from nco_guard.scan.safe_ends import SafeEnds
+from nco_guard.scan.streams import RuleStreams
 
-__all__ = ["StreamVerifier"]
+__all__ = ["HeldText", "Search", "StreamVerifier"]
+
+
+class Search(Protocol):
+    """What finds matches in a text that comes piece by piece, such as `RuleStreams`."""
+
+    def feed(self, text: str, *, final: bool = False) -> list[Finding]:
+        """Read on; what is certain now. `final`: the text ends here."""
+
+    @property
+    def safe(self) -> int:
+        """Every match of a hard rule that is yet to be found begins here or later."""
+
+    @property
+    def matched(self) -> set[str]:
+        """The hard rules of which a match is complete, though its end is not certain."""
+
+
+class HeldText:
+    """A text in pieces, what was found in it, and what of it is held back; see `StreamVerifier`.
+
+    `search` finds the matches: what has to be replaced, or refused. What is shown knows where it comes from.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledPolicy,
+        search: Search,
+        action: OnMatch,
+        *,
+        replacement: Replacement = None,
+        context: str = "",
+        where: str = "text",
+    ) -> None:
+        self.action = action
+        self._compiled = compiled
+        self._search = search
+        self._where = where
+        self._replacer = Replacer(compiled, replacement)
+        self._ends = SafeEnds(compiled, context=context)
+        self._waiting: list[Placed] = []  # replaced, and not yet where the text may end
+        self._length = 0
+        self._findings: dict[Finding, None] = {}
+        self._altered: int | None = None  # where the first match begins
+
+    @property
+    def clear(self) -> int:
+        """No match touches what comes before this place, however the text goes on."""
+        return self.decided if self._altered is None else min(self.decided, self._altered)
+
+    @property
+    def decided(self) -> int:
+        """What comes before this place is shown, or never will be."""
+        if self.action == "report":
+            return self._length
+        return self._waiting[0].place if self._waiting else self._replacer.decided
+
+    @property
+    def held(self) -> int:
+        """How many characters were fed whose fate is open."""
+        return self._replacer.held + len(self._ends.held)
+
+    @property
+    def report(self) -> Report:
+        """What was found so far; spans are those of the text as it was fed."""
+        return Report.of(self._compiled.digest, self._length, self._findings)
+
+    def read(self, text: str, *, final: bool) -> list[Placed]:
+        """Read on; what may be shown now. `final`: the text ends here."""
+        first = self._length
+        self._length += len(text)
+        new = [one for one in self._search.feed(text, final=final) if one not in self._findings]
+        self._findings.update(dict.fromkeys(new))
+        if self.action == "report":
+            return [Placed(first, text)] if text else []
+        hard = [one for one in new if one.mode == "hard"]
+        if hard:
+            first_match = min(one.start for one in hard)
+            self._altered = first_match if self._altered is None else min(self._altered, first_match)
+        if self.action == "raise" and (broken := {one.rule_id for one in hard} | self._search.matched):
+            raise ViolationError(self._compiled.in_order(broken), self._where)
+        safe = self._length if final else self._search.safe
+        self._waiting += self._replacer.feed(text, hard, safe=safe, final=final)
+        return self._fit(final)
+
+    def _fit(self, final: bool) -> list[Placed]:
+        """Of what is replaced, as much as may be shown if the text ended there."""
+        new = "".join(piece.text for piece in self._waiting)[len(self._ends.held) :]
+        size = len(self._ends.feed(new, final=final))
+        shown: list[Placed] = []
+        while self._waiting and size:
+            piece = self._waiting.pop(0)
+            if len(piece.text) > size:
+                piece, rest = piece.cut(size)
+                self._waiting.insert(0, rest)
+            shown.append(piece)
+            size -= len(piece.text)
+        return shown
 
 
 class StreamVerifier(Begun):
@@ -52,20 +149,9 @@ class StreamVerifier(Begun):
     ) -> None:
         arguments.choice("action", action, ("redact", "raise", "report"))
         arguments.text("context", context)
-        self._compiled = compiled = compiled_of(policy)
-        self._action = action
-        self._where = where
-        self._replacer = Replacer(compiled, replacement)
-        self._streams: list[tuple[CompiledRule, SpanStream]] = []
-        for rule in compiled.rules:
-            with rule.lock:
-                stream = span_stream(rule.stepper, context if rule.rule.context == "prompt" else "")
-            self._streams.append((rule, stream))
-        self._hard = [(rule.id, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
-        self._watch = SafeEnds(compiled, context=context)
-        self._findings: list[Finding] = []
-        self._violated: set[str] = set()
-        self._length = 0
+        compiled = compiled_of(policy)
+        search = RuleStreams(compiled.rules, context)
+        self._text = HeldText(compiled, search, action, replacement=replacement, context=context, where=where)
         self._closed = False
 
     def feed(self, text: str) -> str:
@@ -79,44 +165,18 @@ class StreamVerifier(Begun):
     @property
     def report(self) -> Report:
         """What was found so far, in the text as it was fed."""
-        found = sorted(self._findings, key=lambda f: (f.start, f.end, f.rule_id))
-        return Report(self._compiled.digest, self._length, tuple(found))
+        return self._text.report
 
     @property
     def held(self) -> int:
         """How many characters were fed whose fate is open."""
-        return self._replacer.held + len(self._watch.held)
+        return self._text.held
 
     def _read(self, text: str, *, final: bool) -> str:
         arguments.text("text", text)
         if self._closed:
             raise ClosedError("this text is over; use a new StreamVerifier for another one")
         self._closed = True
-        self._length += len(text)
-        hard: list[Finding] = []
-        for rule, stream in self._streams:
-            with rule.lock:
-                found = stream.feed(text) if text else []
-                if final:
-                    found += stream.finish()
-            findings = [Finding(rule.id, start, end, rule.rule.mode) for start, end in found]
-            self._findings += findings
-            if rule.rule.mode == "hard":
-                hard += findings
-        if self._action == "report":
-            self._closed = final
-            return text
-        if self._action == "raise":
-            self._refuse(hard)
-        safe = self._length
-        if not final:
-            safe = min((stream.safe for _, stream in self._hard), default=safe)
-        shown = self._watch.feed(self._replacer.feed(text, hard, safe=safe, final=final), final=final)
+        shown = self._text.read(text, final=final)
         self._closed = final
-        return shown
-
-    def _refuse(self, found: Sequence[Finding]) -> None:
-        self._violated.update(finding.rule_id for finding in found)
-        broken = self._violated | {rule_id for rule_id, stream in self._hard if stream.matched}
-        if broken:
-            raise ViolationError(self._compiled.in_order(broken), self._where)
+        return "".join(piece.text for piece in shown)

@@ -50,7 +50,7 @@ def redact(
     result = replacer.whole(text, report.violations)
     left = verifier.verify(result, context=context)
     if not left.ok:
-        raise RedactionError(verifier.compiled.in_order(finding.rule_id for finding in left.violations))
+        raise RedactionError(verifier.broken(left.findings))
     return Redaction(result, report)
 
 
@@ -59,5 +59,5 @@ def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", wh
     verifier = Verifier.of(policy)
     report = verifier.verify(text, context=context)
     if not report.ok:
-        raise ViolationError(verifier.compiled.in_order(f.rule_id for f in report.violations), where)
+        raise ViolationError(verifier.broken(report.findings), where)
     return report

@@ -86,14 +86,8 @@ class Replacer:
             (start, end, self._replacements[rule]) for start, end, rule in _merged(self._compiled, findings)
         ]
 
-    def feed(self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False) -> str:
+    def feed(self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False) -> list[Placed]:
         """Read on. `findings`: hard ones that are new; `safe`: those that are yet to come start here or later."""
-        return "".join(piece.text for piece in self.feed_placed(text, findings, safe=safe, final=final))
-
-    def feed_placed(
-        self, text: str, findings: Iterable[Finding], *, safe: int, final: bool = False
-    ) -> list[Placed]:
-        """The same in pieces that know where they come from."""
         self._text += text
         self._spans += findings
         limit = self._base + len(self._text) if final else safe

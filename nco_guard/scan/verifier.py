@@ -26,7 +26,7 @@ from nco_guard.copies import Shared
 from nco_guard.errors import ClosedError, StateLimitError
 from nco_guard.policy import Policy
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
-from nco_guard.scan.findings import Finding, Report
+from nco_guard.scan.findings import Finding, Report, in_text_order
 from nco_guard.scan.folds import Folded, fold, settled_length
 from nco_guard.scan.rules import OpenRow, Row, RuleScanner, Stretch
 
@@ -123,15 +123,19 @@ class Verifier(Shared):
                 findings += [
                     Finding(f.rule_id, max(0, f.start - before), f.end - before, f.mode) for f in found
                 ]
-        return self._report(len(text), findings)
+        return Report.of(self.digest, len(text), findings)
 
     def verify_many(self, texts: Sequence[str]) -> list[Report]:
         """The reports on texts, in their order. Many short texts together take little more time than one long one."""
         arguments.texts("texts", texts)
-        reports = [self._report(len(text), []) for text in texts]
+        reports = [Report(self.digest, len(text), ()) for text in texts]
         for index, findings in self.find_many(texts):
-            reports[index] = self._report(len(texts[index]), findings)
+            reports[index] = Report(self.digest, len(texts[index]), tuple(findings))
         return reports
+
+    def broken(self, findings: Iterable[Finding]) -> tuple[str, ...]:
+        """The ids of the hard rules that have a match among findings, in the policy's order."""
+        return self.compiled.in_order(found.rule_id for found in findings if found.mode == "hard")
 
     def allows(self, text: str) -> bool:
         """Whether a text that is asked for again and again, as a replacement is, holds no match of a hard rule."""
@@ -149,19 +153,13 @@ class Verifier(Shared):
                 for index, more in search(batch).items():
                     found.setdefault(index, []).extend(more)
             for index in sorted(found):
-                found[index].sort(key=_order)
-                yield first + index, found[index]
+                yield first + index, in_text_order(found[index])
 
     def stream(self, *, piece: int = _PIECE) -> FindingStream:
         """A text that is given piece by piece, such as a large file; see `FindingStream`."""
         return FindingStream(
             self, piece=arguments.whole("piece", piece, "give a number of characters", least=1)
         )
-
-    def _report(self, length: int, findings: list[Finding]) -> Report:
-        if len(findings) > 1:
-            findings.sort(key=_order)
-        return Report(self.compiled.digest, length, tuple(findings))
 
 
 def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> Report:
@@ -173,10 +171,6 @@ def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> 
     from then on. Safe to call from several threads. Errors: `ArgumentError` for what is no text; those of compiling.
     """
     return Verifier.of(policy).verify(text, context=context)
-
-
-def _order(found: Finding) -> tuple[int, int, str]:
-    return found.start, found.end, found.rule_id
 
 
 def _batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:

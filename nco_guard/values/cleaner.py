@@ -167,7 +167,7 @@ class Cleaner:
         report = self.finder.report(arguments.text("text", text))
         if not report.ok:
             self._record_report(report)
-            raise ViolationError(self._ids(report), self.where)
+            raise ViolationError(self.finder.verifier.broken(report.findings), self.where)
         return text
 
     @overload
@@ -202,11 +202,8 @@ class Cleaner:
         if report.ok or self.action == "report":
             return value
         if self.action == "raise":
-            raise ViolationError(self._ids(report), self.where)
+            raise ViolationError(self.finder.verifier.broken(report.findings), self.where)
         return redacted()
-
-    def _ids(self, report: Report) -> tuple[str, ...]:
-        return self.finder.compiled.in_order(finding.rule_id for finding in report.violations)
 
     # -- streams -----------------------------------------------------------------------------------------------
 

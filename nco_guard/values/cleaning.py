@@ -246,7 +246,7 @@ class _Round:
 
     def _replaced(self, node: Node, text: str) -> str:
         if node.role in (Role.NAME, Role.IDENTIFIER):
-            rules = self._finder.compiled.in_order(f.rule_id for f in self._finder.report(text).violations)
+            rules = self._finder.verifier.broken(self._finder.report(text).findings)
             return self._whole(node, (text,), rules)
         return _redacted(text, self._finder)
 

@@ -51,21 +51,16 @@ class Finder:
             for one in findings:
                 start, end = read[index].original(one.start, one.end)
                 found[Finding(one.rule_id, start, end, one.mode)] = None
-        ordered = sorted(found, key=lambda f: (f.start, f.end, f.rule_id))
-        return Report(self.compiled.digest, len(text), tuple(ordered))
-
-    def redacted(self, text: str) -> str:
-        """A text with every match replaced. Errors: `RedactionError` where what is left forms a match."""
-        return self.without(text, self.report(text))
+        return Report.of(self.compiled.digest, len(text), found)
 
     def without(self, text: str, report: Report) -> str:
-        """The same for a text whose report is known."""
+        """A text with every match of its report replaced. Errors: `RedactionError` where what is left forms a match."""
         if report.ok:
             return text
         result = self.replacer.whole(text, report.violations)
         left = self.report(result)
         if not left.ok:
-            raise RedactionError(self.compiled.in_order(finding.rule_id for finding in left.violations))
+            raise RedactionError(self.verifier.broken(left.findings))
         return result
 
     def instead(self, rules: Sequence[str] = ()) -> str:

@@ -7,15 +7,16 @@ of it go back into the blocks that they came in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nco_guard.arguments import OnMatch
 from nco_guard.automata.folding import read_escapes, settle_escapes
-from nco_guard.automata.spans.streaming import SpanStream, span_stream
 from nco_guard.compiler import CompiledRule
-from nco_guard.errors import ViolationError
-from nco_guard.scan.findings import Finding, Report
-from nco_guard.scan.replacing import Placed, Replacer
+from nco_guard.scan.findings import Finding
+from nco_guard.scan.holding import HeldText
+from nco_guard.scan.replacing import Placed
 from nco_guard.scan.safe_ends import SafeEnds
+from nco_guard.scan.streams import RuleStreams
 from nco_guard.values.finding import Finder
 from nco_guard.values.readings import LEVELS
 
@@ -26,7 +27,7 @@ Read = tuple[str, Sequence[int], Sequence[int]]
 # A text, and where in the text that was fed each of its characters begins and ends.
 
 
-class TextFlow:
+class TextFlow(HeldText):
     """Text in, piece by piece; out come pieces that may be shown, as soon as that is certain.
 
     What is held back is the text from the first place on at which a match began that could still be completed. Errors:
@@ -35,109 +36,75 @@ class TextFlow:
 
     def __init__(self, finder: Finder, action: OnMatch, where: str) -> None:
         self._finder = finder
-        self._action = action
-        self._where = where
-        self._replacer = Replacer(finder.compiled, finder.replacement)
-        self._levels = [_Level(finder.compiled.rules, 0)]
-        self._ends = SafeEnds(finder.compiled)
+        self._levels = _Levels(finder.compiled.rules)
         self._escaped_ends: _ReadEnds | None = None
-        self._waiting: list[Placed] = []  # replaced, and not yet where the text may end
         self._shown: list[str] = []
-        self._length = 0
-        self._findings: dict[Finding, None] = {}
-        self._altered: int | None = None  # where the first match begins
-
-    @property
-    def clear(self) -> int:
-        """No match touches what comes before this place, however the text goes on."""
-        return self.decided if self._altered is None else min(self.decided, self._altered)
-
-    @property
-    def decided(self) -> int:
-        """What comes before this place is shown, or never will be."""
-        if self._action == "report":
-            return self._length
-        return self._waiting[0].place if self._waiting else self._replacer.decided
-
-    @property
-    def report(self) -> Report:
-        """What was found so far; spans are those of the text as it was fed."""
-        found = sorted(self._findings, key=lambda f: (f.start, f.end, f.rule_id))
-        return Report(self._finder.compiled.digest, self._length, tuple(found))
+        super().__init__(finder.compiled, self._levels, action, replacement=finder.replacement, where=where)
 
     def feed(self, text: str) -> list[Placed]:
         """Read on; what may be shown now."""
-        return self._read(text, final=False) if text else []
+        return self.read(text, final=False) if text else []
 
     def finish(self) -> list[Placed]:
         """The text ends here; the rest."""
-        return self._read("", final=True)
+        return self.read("", final=True)
 
-    def _read(self, text: str, *, final: bool) -> list[Placed]:
-        first = self._length
-        self._length += len(text)
-        found = self._search(text, first, final)
-        new = [one for one in found if one not in self._findings]
-        self._findings.update(dict.fromkeys(new))
-        if self._action == "report":
-            return [Placed(first, text)] if text else []
-        hard = [one for one in new if one.mode == "hard"]
-        if hard:
-            first_match = min(one.start for one in hard)
-            self._altered = first_match if self._altered is None else min(self._altered, first_match)
-        if self._action == "raise":
-            self._refuse(hard)
-        safe = self._length if final else min(level.safe for level in self._levels)
-        self._waiting += self._replacer.feed_placed(text, hard, safe=safe, final=final)
-        return self._fit(final)
-
-    def _search(self, text: str, first: int, final: bool) -> list[Finding]:
-        """What all readings find: the text as it is, then with its escapes read, and so on."""
-        found: list[Finding] = []
-        last = first + len(text)
-        read: Read = (text, range(first, last), range(first + 1, last + 1))
-        for depth in range(LEVELS + 1):
-            if depth == len(self._levels):
-                if "\\" not in read[0]:
-                    break
-                # Before the first backslash both read the same, so this one catches up.
-                below = self._levels[depth - 1]
-                self._levels.append(_Level(self._finder.compiled.rules, depth))
-                read = below.so_far
-            found += self._levels[depth].feed(read, final)
-            read = self._levels[depth].added
-        return found
-
-    def _refuse(self, hard: Sequence[Finding]) -> None:
-        broken = {one.rule_id for one in hard}
-        broken.update(rule for level in self._levels for rule in level.matched)
-        if broken:
-            raise ViolationError(self._finder.compiled.in_order(broken), self._where)
-
-    def _fit(self, final: bool) -> list[Placed]:
-        """Of what is replaced, as much as may be shown if the text ended there."""
-        new = "".join(piece.text for piece in self._waiting)[len(self._ends.held) :]
-        size = len(self._ends.feed(new, final=final))
-        shown: list[Placed] = []
-        while self._waiting and size:
-            piece = self._waiting.pop(0)
-            if len(piece.text) > size:
-                piece, rest = piece.cut(size)
-                self._waiting.insert(0, rest)
-            shown.append(piece)
-            size -= len(piece.text)
-        self._check_read("".join(piece.text for piece in shown), final)
+    def read(self, text: str, *, final: bool) -> list[Placed]:
+        """See `HeldText`."""
+        shown = super().read(text, final=final)
+        if self.action != "report":
+            self._check_read("".join(piece.text for piece in shown), final)
         return shown
 
     def _check_read(self, shown: str, final: bool) -> None:
         """What was shown, its escapes read, may hold no match either."""
         self._shown.append(shown)
         if self._escaped_ends is None:
-            if len(self._levels) == 1:
+            if not self._levels.has_escapes:
                 return
             self._escaped_ends = _ReadEnds(self._finder)
             shown = "".join(self._shown)
         self._escaped_ends.feed(shown, final)
+
+
+class _Levels:
+    """What all readings find: the text as it is, then with its escapes read, and so on. See `Search`."""
+
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
+        self._rules = rules
+        self._levels = [_Level(rules, 0)]
+        self._length = 0
+
+    def feed(self, text: str, *, final: bool = False) -> list[Finding]:
+        """See `Search`."""
+        found: list[Finding] = []
+        first, self._length = self._length, self._length + len(text)
+        read: Read = (text, range(first, self._length), range(first + 1, self._length + 1))
+        for depth in range(LEVELS + 1):
+            if depth == len(self._levels):
+                if "\\" not in read[0]:
+                    break
+                # Before the first backslash both read the same, so this one catches up.
+                read = self._levels[-1].so_far
+                self._levels.append(_Level(self._rules, depth))
+            found += self._levels[depth].feed(read, final)
+            read = self._levels[depth].added
+        return found
+
+    @property
+    def has_escapes(self) -> bool:
+        """Whether a backslash has come."""
+        return len(self._levels) > 1
+
+    @property
+    def safe(self) -> int:
+        """See `Search`."""
+        return min(level.safe for level in self._levels)
+
+    @property
+    def matched(self) -> set[str]:
+        """See `Search`."""
+        return set().union(*(level.matched for level in self._levels))
 
 
 class _Level:
@@ -145,11 +112,7 @@ class _Level:
 
     def __init__(self, rules: Sequence[CompiledRule], depth: int) -> None:
         self._depth = depth
-        self._streams: list[tuple[CompiledRule, SpanStream]] = []
-        for rule in rules:
-            with rule.lock:
-                self._streams.append((rule, span_stream(rule.stepper)))
-        self._hard = [(rule.id, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
+        self._search = RuleStreams(rules)
         self._pending = ""
         self._pending_starts: list[int] = []
         self._pending_ends: list[int] = []
@@ -167,15 +130,15 @@ class _Level:
     @property
     def safe(self) -> int:
         """Every match that is yet to be found begins here or later, in the text that was fed."""
-        first = min((stream.safe for _, stream in self._hard), default=len(self._starts))
+        first = self._search.safe
         if first < len(self._starts):
             return self._starts[first]
         return self._pending_starts[0] if self._pending_starts else self._end
 
     @property
-    def matched(self) -> list[str]:
-        """The rules of which a match is complete, though its end is not certain."""
-        return [rule_id for rule_id, stream in self._hard if stream.matched]
+    def matched(self) -> set[str]:
+        """See `Search`."""
+        return self._search.matched
 
     def feed(self, read: Read, final: bool) -> list[Finding]:
         """Read on in the level below; what is certain now."""
@@ -183,20 +146,14 @@ class _Level:
         self._parts.append(text)
         self._starts += starts
         self._ends += ends
-        found: list[Finding] = []
-        for rule, stream in self._streams:
-            with rule.lock:
-                spans = stream.feed(text) if text else []
-                if final:
-                    spans += stream.finish()
-            if spans:
-                found += [Finding(rule.id, *self._original(span), rule.rule.mode) for span in spans]
-        return found
+        found = self._search.feed(text, final=final)
+        return [self._original(one) for one in found]
 
-    def _original(self, span: tuple[int, int]) -> tuple[int, int]:
-        start, end = span
-        first = self._starts[start] if start < len(self._starts) else self._end
-        return first, self._ends[end - 1] if end > start else first
+    def _original(self, found: Finding) -> Finding:
+        """What was found, in the text that was fed."""
+        first = self._starts[found.start] if found.start < len(self._starts) else self._end
+        last = self._ends[found.end - 1] if found.end > found.start else first
+        return replace(found, start=first, end=last)
 
     def _unescaped(self, read: Read, final: bool) -> Read:
         text, starts, ends = read

@@ -186,17 +186,18 @@ class _Writer:
     def __init__(self, verifier: Verifier, replacement: str | None, file: IO[str]) -> None:
         self._replacer = Replacer(verifier.compiled, replacement)
         self._check = verifier.stream()
-        self._order = [rule.id for rule in verifier.compiled.rules]
+        self._broken = verifier.broken
         self._file = file
 
     def feed(self, text: str, findings: Sequence[Finding], *, safe: int, final: bool) -> None:
-        shown = self._replacer.feed(text, [f for f in findings if f.mode == "hard"], safe=safe, final=final)
+        hard = [found for found in findings if found.mode == "hard"]
+        pieces = self._replacer.feed(text, hard, safe=safe, final=final)
+        shown = "".join(piece.text for piece in pieces)
         left = self._check.feed(shown)
         if final:
             left += self._check.finish()
-        broken = {finding.rule_id for finding in left if finding.mode == "hard"}
-        if broken:
-            raise RedactionError(tuple(rule for rule in self._order if rule in broken))
+        if broken := self._broken(left):
+            raise RedactionError(broken)
         self._file.write(shown)
 
 
