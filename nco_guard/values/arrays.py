@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from nco_guard.values.held import per_class
 from nco_guard.values.parts import Branch, Leaf, Part
 from nco_guard.values.scalars import prints
 
@@ -14,16 +15,18 @@ __all__ = ["array_shape", "class_read_here"]
 
 def array_shape(value: Any) -> Any:
     """The shape of an array, a series, an index, a table or an element of XML; None for anything else."""
-    for base in type(value).__mro__:
-        look = _LOOKS.get(base.__module__.partition(".")[0])
-        if look is not None:
-            return look(value)
-    return None
+    look = _LOOKS.get(_root(class_read_here(type(value))))
+    return None if look is None else look(value)
 
 
+@per_class
 def class_read_here(kind: type) -> type:
     """The nearest class of these packages, whose own way of printing shows elements; else `object`."""
-    return next((base for base in kind.__mro__ if base.__module__.partition(".")[0] in _LOOKS), object)
+    return next((base for base in kind.__mro__ if _root(base) in _LOOKS), object)
+
+
+def _root(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def _nothing(value: Any) -> Any:

@@ -25,14 +25,15 @@ import typing
 import uuid
 import weakref
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel
 
 __all__ = [
+    "BARE",
     "EMPTY",
     "EXTRA",
     "apart_from_content",
@@ -73,7 +74,8 @@ _READ = frozenset(
         typing.TypeVar, pydantic_core.Url, pydantic_core.MultiHostUrl,
     }
 )  # fmt: skip
-_BARE = frozenset(
+# What objects of exactly these classes hold and print is their content and nothing beside it.
+BARE = frozenset(
     {str, bytes, bytearray, bool, int, float, complex, list, tuple, dict, set, frozenset, collections.deque, range,
      decimal.Decimal, datetime.date, datetime.timedelta, uuid.UUID, fractions.Fraction,
      pathlib.PurePosixPath, pathlib.PosixPath, types.MappingProxyType}
@@ -103,18 +105,27 @@ _INSIDE = {
          "_codes", "_names", "sortorder", "_freq", "_item_cache", "_ndarray", "_dtype", "_mask", "_pa_array"}
     ),
 }  # fmt: skip
-_layouts: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+T = TypeVar("T")
 
 
+def per_class(find: Callable[[type], T]) -> Callable[[type], T]:
+    """A function of a class, which keeps what it found for as long as there is the class."""
+    known: weakref.WeakKeyDictionary[type, T] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(find)
+    def kept(kind: type) -> T:
+        try:
+            return known[kind]
+        except KeyError:
+            found = known[kind] = find(kind)
+            return found
+
+    return kept
+
+
+@per_class
 def is_whole(kind: type) -> bool:
     """Whether all that objects of a class hold can be read: attributes, slots, and the content of a known class."""
-    known = _layouts.get(kind)
-    if known is None:
-        known = _layouts[kind] = _is_whole(kind)
-    return known
-
-
-def _is_whole(kind: type) -> bool:
     while not (kind in _READ or _is_read_elsewhere(kind)):
         base = kind.__base__
         if base is None or kind.__basicsize__ > _size_of_attributes(kind, base):
@@ -179,7 +190,7 @@ def attributes(value: Any) -> dict[str, Any]:
 def apart_from_content(value: Any) -> dict[str, Any]:
     """What an object of a class derived from a known one holds beside the content of that."""
     kind = type(value)
-    if kind in _BARE:
+    if kind in BARE:
         return {}
     held = {**dict(_in_slots(value, _KNOWN_SLOTS)), **_dictionary(value)}
     inside = next((names for base, names in _KNOWN_NAMES if isinstance(value, base)), frozenset())
@@ -215,10 +226,18 @@ def _dictionary(value: Any) -> dict[str, Any]:
 
 
 def _in_slots(value: Any, known: Any = ()) -> Iterator[tuple[str, Any]]:
-    for base in type(value).__mro__:
-        for name in _slots_of(base) if base not in known else ():
+    order = type(value).__mro__
+    for place, names in _slots_in_order(type(value)):
+        for name in names if order[place] not in known else ():
             if hasattr(value, name):
                 yield name, getattr(value, name)
+
+
+@per_class
+def _slots_in_order(kind: type) -> list[tuple[int, list[str]]]:
+    """The names of slots, by the places of those of a class's bases that have any."""
+    found = [(place, _slots_of(base)) for place, base in enumerate(kind.__mro__)]
+    return [(place, names) for place, names in found if names]
 
 
 def cached(value: BaseModel) -> dict[str, Any]:

@@ -6,8 +6,8 @@ them can be traced back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
+from json.encoder import encode_basestring
 from typing import Any, Literal
 
 from nco_guard.values.parts import OWN, Bare, Branch, Leaf
@@ -112,7 +112,7 @@ def _leaf(node: Node, form: Form) -> list[Segment]:
     if form == "python":
         quoted = _repr(text) if shape.is_text else text
     elif shape.is_text or node.is_key or not isinstance(_value_of(node), (int, float)):
-        quoted = json.dumps(text, ensure_ascii=False)
+        quoted = encode_basestring(text)
     else:
         quoted = text.lower() if isinstance(node.value, bool) else text
     if quoted[:1] in "\"'" and len(quoted) > 1:

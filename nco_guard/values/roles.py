@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from nco_guard.arguments import function
 from nco_guard.errors import ArgumentError
@@ -52,7 +53,7 @@ class Fields:
 
 
 _registered: dict[type, Fields] = {}
-_found: dict[type, Fields | None] = {}
+_found: WeakKeyDictionary[type, Fields | None] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 

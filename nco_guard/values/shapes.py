@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from nco_guard.values.arrays import array_shape, class_read_here
 from nco_guard.values.blocks import role_of_key
 from nco_guard.values.held import (
+    BARE,
     EMPTY,
     EXTRA,
     apart_from_content,
@@ -73,6 +74,8 @@ def _shape_of(value: Any, role: Role) -> Shape:
     registered = fields_of(kind)
     if registered is not None:
         return _object(value, registered)
+    if kind in BARE:
+        return _bare(value, role)
     if not is_whole(kind):
         return Opaque(kind.__name__)
     for handles, make in _OBJECTS:
@@ -87,6 +90,8 @@ def _shape_of(value: Any, role: Role) -> Shape:
 
 
 def _bare(value: Any, role: Role) -> Shape:
+    if (make := _MAKERS.get(type(value))) is not None:
+        return make(value, role)
     if (shown := prints(value)) is not None:
         return Leaf(shown, _same_text if isinstance(value, str) else None)
     for handles, make in _SHAPES:
@@ -387,3 +392,8 @@ _SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (io.StringIO, _string_file),
     (io.BytesIO, _bytes_file),
 )
+# Of the most frequent classes what the search through these comes to.
+_MAKERS: dict[type, Callable[[Any, Role], Shape]] = {
+    kind: next(make for handles, make in _SHAPES if issubclass(kind, handles))
+    for kind in (dict, list, tuple, set, frozenset)
+}

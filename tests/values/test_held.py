@@ -7,12 +7,15 @@ import contextvars
 import datetime
 import decimal
 import enum
+import fractions
 import functools
+import gc
 import io
 import pathlib
 import random
 import re
 import types
+import uuid
 import weakref
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +26,7 @@ import pytest
 from pydantic import AnyUrl, BaseModel, SecretStr
 
 from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.values import held, shapes, texts_of
 from nco_guard.values.held import is_whole
 from tests.values.examples import OUT, Plain, cleaner
 
@@ -196,6 +200,55 @@ def test_classes_whose_objects_are_read_whole() -> None:
     hidden = type("Hidden", (Lost,), {"__slots__": iter(("b",))})  # its names are used up
     for other in (hidden, random.Random, type("Derived", (random.Random,), {})):
         assert not is_whole(other)
+
+
+#: One of each of the classes of which nothing is asked but their content.
+BARE_VALUES: list[Any] = [
+    "canary",
+    b"canary",
+    bytearray(b"canary"),
+    True,
+    7,
+    1e16,
+    1j,
+    ["canary", 2.0],
+    ("canary",),
+    {"canary": [1, {"a": "b"}]},
+    {"canary"},
+    frozenset({"canary"}),
+    collections.deque(["canary"]),
+    range(3),
+    decimal.Decimal("4.10"),
+    datetime.date(2026, 1, 2),
+    datetime.timedelta(3),
+    uuid.UUID(int=3),
+    fractions.Fraction(3, 7),
+    pathlib.PurePosixPath("canary/a"),
+    pathlib.PosixPath("canary/b"),
+    types.MappingProxyType({"canary": 3}),
+]
+
+
+def test_classes_of_nothing_but_content_are_read_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {type(value) for value in BARE_VALUES} == held.BARE
+    value = [*BARE_VALUES[:-2], {"all": BARE_VALUES, 3: ("x", "canary")}]
+    short = [*texts_of(value)], cleaner().value(value[:3]), cleaner().rules(value)
+    monkeypatch.setattr(shapes, "BARE", frozenset())
+    monkeypatch.setattr(shapes, "_MAKERS", {})
+    assert ([*texts_of(value)], cleaner().value(value[:3]), cleaner().rules(value)) == short
+
+
+def test_what_is_known_of_a_class_goes_with_it() -> None:
+    class Passing:
+        __slots__ = ("__weakref__", "a")
+
+    value = Passing()
+    value.a = "a canary"  # type: ignore[attr-defined]
+    assert cleaner().rules([value, value]) == ("word",)
+    gone = weakref.ref(Passing)
+    del Passing, value
+    gc.collect()
+    assert gone() is None
 
 
 def test_elements_are_read_as_a_reader_sees_them() -> None:
