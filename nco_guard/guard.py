@@ -80,6 +80,13 @@ class Guard(Shared):
     be pickled (`UnsupportedError`): neither leaves its process.
 
     Errors: `PolicyError` and its kin, naming rule and field.
+
+    Examples:
+        >>> guard = Guard.from_presets("pii")
+        >>> guard.verify("Write to jane.doe@example.com.").ok
+        False
+        >>> guard.redact("Write to jane.doe@example.com.").text
+        'Write to [redacted].'
     """
 
     def __init__(
@@ -132,7 +139,13 @@ class Guard(Shared):
         correlation_key: bytes | None = None,
         digest_key: bytes | None = None,
     ) -> Guard:
-        """A guard from a YAML or JSON policy file."""
+        """A guard from a YAML or JSON policy file.
+
+        Examples:
+            >>> _ = open("policy.yaml", "w").write("name: p\\nrules: [{id: rival, strings: [Acme Corp]}]")
+            >>> Guard.from_file("policy.yaml").verify("Ask Acme Corp.").ok
+            False
+        """
         policy = Policy.from_file(path)
         return cls(policy, audit=audit, cache=cache, correlation_key=correlation_key, digest_key=digest_key)
 
@@ -148,7 +161,13 @@ class Guard(Shared):
         description: str = "",
         **options: Unpack[PresetOptions],
     ) -> Guard:
-        """A guard from presets, e.g. `Guard.from_presets("pii", "ldnoobw")`; `options` as of `Policy.from_presets`."""
+        """A guard from presets, e.g. `Guard.from_presets("pii", "ldnoobw")`; `options` as of `Policy.from_presets`.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii", "secrets", json_escapes=True)
+            >>> guard.policy.name
+            'pii+secrets'
+        """
         policy = Policy.from_presets(*names, name=name, description=description, **options)
         return cls(policy, audit=audit, cache=cache, correlation_key=correlation_key, digest_key=digest_key)
 
@@ -162,6 +181,11 @@ class Guard(Shared):
 
         Rules that both policies have are not compiled again, and what was found about them under any tokenizer is
         shared: a policy a request costs what is new in it. Errors: as `Guard`.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii").with_policy(Policy.from_presets("secrets"))
+            >>> guard.policy.name
+            'secrets'
         """
         guard = Guard.__new__(type(self))
         guard.__dict__.update(self.__dict__)
@@ -173,16 +197,34 @@ class Guard(Shared):
         return guard
 
     def with_rules(self, *rules: Rule | Mapping[str, Any]) -> Guard:
-        """A guard with more rules; see `with_policy`. Errors: `PolicyError` for an id that it has already."""
+        """A guard with more rules; see `with_policy`. Errors: `PolicyError` for an id that it has already.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii").with_rules(StringRule(id="rival", strings=["Acme Corp"]))
+            >>> guard.verify("Ask Acme Corp.").findings[0].rule_id
+            'rival'
+        """
         return self.with_policy(self.policy.with_rules(*rules))
 
     def without(self, *rule_ids: str) -> Guard:
-        """A guard without some rules; see `with_policy`. Errors: `PolicyError` for an id that it does not have."""
+        """A guard without some rules; see `with_policy`. Errors: `PolicyError` for an id that it does not have.
+
+        Examples:
+            >>> Guard.from_presets("pii").without("pii.email").verify("jane.doe@example.com").ok
+            True
+        """
         return self.with_policy(self.policy.without(*rule_ids))
 
     @property
     def log(self) -> PolicyLog:
-        """What is recorded: `log.history`, the last runs; `log.sink`, for events; `log.digest`, the policy's in it."""
+        """What is recorded: `log.history`, the last runs; `log.sink`, for events; `log.digest`, the policy's in it.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii")
+            >>> _ = guard.generate(model, tokenizer, "Write to", max_new_tokens=4)
+            >>> guard.log.history.runs[0].tokens
+            4
+        """
         return self._log
 
     def __repr__(self) -> str:
@@ -204,6 +246,11 @@ class Guard(Shared):
 
         Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
         `TokenizerError`.
+
+        Examples:
+            >>> bound = Guard.from_presets("pii").bind(tokenizer)
+            >>> bound.session().forbidden_ids().size > 0
+            True
         """
         truth("skip_special_tokens", skip_special_tokens)
         eos = None if eos_token_ids is None else token_ids("eos_token_ids", eos_token_ids)
@@ -235,7 +282,13 @@ class Guard(Shared):
 
     @property
     def verifier(self) -> Verifier:
-        """What `verify` searches with, kept: for many texts, long ones, files. See `nco_guard.Verifier`."""
+        """What `verify` searches with, kept: for many texts, long ones, files. See `nco_guard.Verifier`.
+
+        Examples:
+            >>> verifier = Guard.from_presets("pii").verifier
+            >>> [report.ok for report in verifier.verify_many(["Nothing here.", "Write to jane.doe@example.com."])]
+            [True, False]
+        """
         return Verifier.of(self._compiled)
 
     def verify(self, text: str, *, context: str = "") -> Report:
@@ -243,6 +296,11 @@ class Guard(Shared):
 
         Cost: a tenth of a second for large presets when it is called first, then some milliseconds at most for what a
         model writes in one go.
+
+        Examples:
+            >>> report = Guard.from_presets("pii").verify("Write to jane.doe@example.com.")
+            >>> [(found.rule_id, found.start, found.end) for found in report.findings]
+            [('pii.email', 9, 29)]
         """
         return self.verifier.verify(text, context=context)
 
@@ -250,6 +308,10 @@ class Guard(Shared):
         """A finished text with every match of a hard rule replaced. See `nco_guard.redact`.
 
         Cost: that of `verify`, twice where something was replaced.
+
+        Examples:
+            >>> Guard.from_presets("pii").redact("Write to jane.doe@example.com.", replacement="***").text
+            'Write to ***.'
         """
         return redact(self._compiled, text, replacement=replacement, context=context)
 
@@ -261,7 +323,14 @@ class Guard(Shared):
         context: str = "",
         where: str = "text",
     ) -> StreamVerifier:
-        """For text that somebody else streams: takes pieces, gives back what may be shown. See `StreamVerifier`."""
+        """For text that somebody else streams: takes pieces, gives back what may be shown. See `StreamVerifier`.
+
+        Examples:
+            >>> stream = Guard.from_presets("pii").stream_verifier()
+            >>> shown = [stream.feed(piece) for piece in ("Write to jane.d", "oe@example.com", ", please.")]
+            >>> "".join(shown) + stream.finish()
+            'Write to [redacted], please.'
+        """
         return StreamVerifier(
             self._compiled, action=action, replacement=replacement, context=context, where=where
         )
@@ -284,6 +353,14 @@ class Guard(Shared):
         or use `Guard.generate`, which takes care of every end. `guards`: one for each prompt of a batch, in place of
         this one; None there stands for this one. `vocab_width`, `skip_special_tokens` and `eos_token_ids` are those of
         `bind`, the rest those of `engines.hf.GuardLogitsProcessor`.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii")
+            >>> ids = tokenizer("Write to", return_tensors="pt").input_ids
+            >>> processor = guard.logits_processor(tokenizer, max_new_tokens=8)
+            >>> written = model.generate(ids, logits_processor=[processor], max_new_tokens=8)[0, ids.shape[1] :]
+            >>> guard.verify(tokenizer.decode(written, skip_special_tokens=True)).ok
+            True
         """
         if guards is not None and not (
             isinstance(guards, list | tuple) and all(each is None or hasattr(each, "bind") for each in guards)
@@ -309,6 +386,11 @@ class Guard(Shared):
         """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`.
 
         `guards=[other, None, ...]`: a guard for each prompt in place of this one (None: this one).
+
+        Examples:
+            >>> result = Guard.from_presets("pii").generate(model, tokenizer, ["Write to", "Call"], max_new_tokens=8)
+            >>> [report.ok for report in result.reports]
+            [True, True]
         """
         result: hf.GenerationResult = _hf().generate(
             self,
@@ -334,7 +416,14 @@ class Guard(Shared):
         tables: Literal["auto", "host", "device"] = "host",
         **options: Unpack[StreamOptions],
     ) -> Iterator[str]:
-        """`generate` for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`."""
+        """`generate` for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii")
+            >>> text = "".join(guard.stream(model, tokenizer, "Write to", max_new_tokens=8))
+            >>> guard.verify(text).ok
+            True
+        """
         pieces: Iterator[str] = _hf().stream(
             self,
             model,
@@ -348,7 +437,14 @@ class Guard(Shared):
         return pieces
 
     def wrap(self, pipe: Any) -> hf.WrappedPipeline:
-        """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`."""
+        """A transformers text-generation pipeline whose every call is guarded. See `engines.hf.wrap`.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii")
+            >>> answer = guard.wrap(pipe)("Write to", max_new_tokens=8, return_full_text=False)
+            >>> guard.verify(answer[0]["generated_text"]).ok
+            True
+        """
         guarded: hf.WrappedPipeline = _hf().wrap(self, pipe)
         return guarded
 

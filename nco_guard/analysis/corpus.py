@@ -129,7 +129,12 @@ def _percent(count: int, of: int) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """A text cut after what mostly ends a sentence, and at line ends; rough, and good enough for shares."""
+    """A text cut after what mostly ends a sentence, and at line ends; rough, and good enough for shares.
+
+    Examples:
+        >>> sentences("It rained. We left.")
+        ['It rained.', 'We left.']
+    """
     return [piece for piece in _BREAK.split(text) if piece.strip()]
 
 
@@ -139,6 +144,11 @@ def overblocking(policy: Policy | CompiledPolicy, texts: Sequence[str], *, examp
     A text is forbidden if the rule could not have let a model write it and end: it holds a match of the rule's stop
     point, or of its pattern if it has none. `examples`: so many texts a rule are named by their numbers. Errors: those
     of compiling; `ValueError` without any text.
+
+    Examples:
+        >>> policy = Policy(name="rude", rules=[StringRule(id="rude", strings=["ass"])])
+        >>> overblocking(policy, ["The class met.", "An ass brays.", "Nothing here."]).rules[0].forbidden
+        2
     """
     if not texts:
         raise ValueError("a share needs at least one text")
@@ -240,6 +250,12 @@ def refused_tokens(
 
     Each text is read as an output of its own, its end included. `limit`: tokens that are read at most, texts in order.
     Cost: a step a token, some milliseconds for a state not met before.
+
+    Examples:
+        >>> bound = Guard.from_presets("pii").bind(tokenizer)
+        >>> found = refused_tokens(bound, lambda text: tokenizer(text, add_special_tokens=False).input_ids, ["Hello."])
+        >>> found.refused
+        0
     """
     read = refused = 0
     by_rule: Counter[str] = Counter()

@@ -45,6 +45,11 @@ def review(
     rules are alike; seconds for hundreds, or for a rule that counts far (`a{8000}`), and no more than some forty
     million comparisons of threads and characters for all of it, which is half a minute (`bound-met`): a count, so that
     every machine says the same. `progress` is told, in a few words, what comes next. Errors: those of compiling.
+
+    Examples:
+        >>> rules = [RegexRule(id="digits", regex="[0-9]"), RegexRule(id="year", regex="[0-9]{4}")]
+        >>> [(remark.code, remark.rule_ids) for remark in review(Policy(name="p", rules=rules))]
+        [('redundant-rule', ('year', 'digits'))]
     """
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
     # Rules of their own: machines are not safe to share, and a review should leave nothing in a guard.
@@ -82,7 +87,12 @@ def review(
 
 
 def review_bound(bound: Bound) -> tuple[Remark, ...]:
-    """What more there is to say with a tokenizer. Cost: one mask."""
+    """What more there is to say with a tokenizer. Cost: one mask.
+
+    Examples:
+        >>> review_bound(Guard.from_presets("pii").bind(tokenizer))
+        ()
+    """
     tables = bound.tables
     found: list[Remark] = []
     eos, width = set(tables.vocabulary.eos_ids), tables.vocabulary.width

@@ -50,7 +50,15 @@ class Anchor(BaseModel):
 
 
 def read_anchors(path: str | os.PathLike[str]) -> list[Anchor]:
-    """The anchors of a file, one a line. Raises `AuditError`, also where there is none: nothing would be checked."""
+    """The anchors of a file, one a line. Raises `AuditError`, also where there is none: nothing would be checked.
+
+    Examples:
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> _ = open("anchors.jsonl", "w").write(make_anchor(verify_log("audit.jsonl")).to_json() + chr(10))
+        >>> len(read_anchors("anchors.jsonl"))
+        1
+    """
     try:
         lines = file_path("path", path).read_bytes().splitlines()
     except OSError as error:

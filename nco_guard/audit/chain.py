@@ -59,7 +59,12 @@ def utc_text() -> str:
 
 
 def log_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of one line of a log: an event, sealed or not, or a record of a chain."""
+    """JSON Schema (draft 2020-12) of one line of a log: an event, sealed or not, or a record of a chain.
+
+    Examples:
+        >>> log_schema()["$schema"]
+        'https://json-schema.org/draft/2020-12/schema'
+    """
     schema = event_schema()
     definitions = schema["$defs"]
     seal = {"$ref": "#/$defs/Seal"}

@@ -38,6 +38,10 @@ def policy_hmac(key: bytes, digest: str) -> str:
     """`Policy.digest` as events have it in the log of a guard, or a sink, with this `digest_key`.
 
     A digest that is keyed already comes back as it is. Raises `AuditError` for a key shorter than 16 bytes.
+
+    Examples:
+        >>> policy_hmac(bytes(range(32)), Policy.from_presets("pii").digest)[:12]
+        'hmac-sha256:'
     """
     if not text("digest", digest).isascii():
         raise ArgumentValueError("digest: no digest of a policy; give policy.digest")
@@ -52,8 +56,14 @@ def keyed_digests(sink: Sink, key: bytes) -> Sink:
     """A sink that hands events on to `sink` with their policy's digest under a key.
 
     For sinks that are not a guard's own: of handlers, of recorders, of several guards that share a log. A guard does it
-    by itself (`Guard(..., digest_key=key)`). Example: `keyed_digests(JsonLinesSink("log.jsonl"), key)`. Raises
-    `AuditError` for a key shorter than 16 bytes. Cost: some microseconds for events that name a policy.
+    by itself (`Guard(..., digest_key=key)`). Raises `AuditError` for a key shorter than 16 bytes. Cost: some
+    microseconds for events that name a policy.
+
+    Examples:
+        >>> sink = MemorySink()
+        >>> guard = Guard.from_presets("pii", audit=keyed_digests(sink, bytes(range(32))))
+        >>> sink.events[0].policy_digest.startswith("hmac-sha256:")
+        True
     """
     function("sink", sink, "a function that takes an event")
     if checked_key("digest_key", key) is None:

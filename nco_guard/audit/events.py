@@ -367,6 +367,11 @@ def parse_event(line: str | bytes | dict[str, Any]) -> AnyEvent:
 
     A seal (see `nco_guard.audit.chain`) is dropped, not checked. Raises `AuditError` where the line is not an
     event of this schema version; the message does not quote the line.
+
+    Examples:
+        >>> line = RunRecorder(MemorySink()).verification(ok=True, length=12).to_json()
+        >>> parse_event(line).length
+        12
     """
     try:
         fields = json.loads(line) if isinstance(line, str | bytes) else line
@@ -395,6 +400,10 @@ def value_hmac(key: bytes, value: str) -> str:
 
     Only who has the key can find out whether a guessed value is the one; a hash without a key would not do,
     for nine digits are guessed in a moment. Raises `AuditError` for a key shorter than 16 bytes.
+
+    Examples:
+        >>> len(value_hmac(bytes(range(32)), "jane.doe@example.com"))
+        64
     """
     if not isinstance(key, bytes) or len(key) < 16:
         raise AuditError("a correlation key needs at least 16 bytes; secrets.token_bytes(32) makes one")
@@ -403,7 +412,12 @@ def value_hmac(key: bytes, value: str) -> str:
 
 
 def event_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of an event, as `Event.to_json` writes it; in a chained log each has a `seal` too."""
+    """JSON Schema (draft 2020-12) of an event, as `Event.to_json` writes it; in a chained log each has a `seal` too.
+
+    Examples:
+        >>> event_schema()["$schema"]
+        'https://json-schema.org/draft/2020-12/schema'
+    """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "nco-guard audit event",

@@ -44,6 +44,12 @@ class History:
     """A sink that keeps a summary of the last `size` runs, and counts per rule of all runs since `reset()`.
 
     Thread-safe. Cost: a microsecond an event; memory is bounded by `size` and the number of rules.
+
+    Examples:
+        >>> history = History()
+        >>> _ = RunRecorder(history).verification(ok=False, length=12, findings=[("email", 0, 5)])
+        >>> history.findings
+        {'email': 1}
     """
 
     def __init__(self, size: int = 64) -> None:

@@ -80,6 +80,13 @@ def make_anchor(report: IntegrityReport, signer: Signer | None = None) -> Anchor
 
     Where the report was made with a key, each head says how far that key had signed its chain: an anchor vouches that
     lines were there, not for who wrote what nobody signed.
+
+    Examples:
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> anchor = make_anchor(verify_log("audit.jsonl"))
+        >>> verify_log("audit.jsonl", anchors=[anchor]).problems
+        ()
     """
     if set(report.counts) - {"open"} or not report.chains:
         raise AuditError("the log is not as it was written; an anchor would vouch for it")
@@ -124,6 +131,12 @@ def verify_log(
 
     Of a file of `SqliteSink` nothing can be told: that is its one problem, and no event is read. Raises `AuditError`
     where a file cannot be read.
+
+    Examples:
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> verify_log("audit.jsonl").problems
+        ()
     """
     check = Check(verifier, list(anchors), archived=archived, each=each, max_problems=max_problems)
     plan = _Plan.of(path)

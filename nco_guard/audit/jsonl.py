@@ -58,6 +58,12 @@ class JsonLinesSink(Staying):
         killed process loses nothing either way, a machine without power may.
     max_bytes: from this size on the file is renamed (`log.jsonl` to `log.jsonl.000001`, then `.000002`, ...)
         and a new one begun; chains go on there. Nothing is ever deleted. All writers should say the same.
+
+    Examples:
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> [event.kind for event in read_events("audit.jsonl").events]
+        ['verification']
     """
 
     def __init__(
@@ -298,7 +304,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def log_files(path: str | os.PathLike[str]) -> list[Path]:
-    """The files of a log in the order in which they were written: rotated ones, then `path`; those that exist."""
+    """The files of a log in the order in which they were written: rotated ones, then `path`; those that exist.
+
+    Examples:
+        >>> with JsonLinesSink("audit.jsonl", max_bytes=2000) as log:
+        ...     for length in range(9):
+        ...         _ = RunRecorder(log).verification(ok=True, length=length)
+        >>> [path.name for path in log_files("audit.jsonl")][-1]
+        'audit.jsonl'
+    """
     log = file_path("path", path)
     return [*(file for _, file in rotated_files(log)), *([log] if log.exists() else [])]
 
@@ -337,6 +351,12 @@ def read_events(path: str | os.PathLike[str]) -> EventLog:
     The chain's own records are passed over, and seals are not checked: see `nco_guard.audit.verify_log`.
     Raises `AuditError` where the file cannot be read, or where a whole line is no event of this schema
     version. Reads the file into memory.
+
+    Examples:
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> read_events("audit.jsonl").events[0].length
+        12
     """
     try:
         lines = file_path("path", path).read_bytes().split(b"\n")

@@ -29,6 +29,11 @@ class PolicyLog(Staying):
     correlation_key: see
     `nco_guard.audit.value_hmac`. digest_key: see `nco_guard.audit.policy_hmac`; the correlation key by default.
     Creating one records that the policy is loaded; raises `AuditError`.
+
+    Examples:
+        >>> log = PolicyLog(Policy.from_presets("pii"), MemorySink(), History())
+        >>> [event.kind for event in log.sink.events]
+        ['policy_loaded']
     """
 
     def __init__(

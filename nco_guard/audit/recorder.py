@@ -51,8 +51,15 @@ _ids: ContextVar[tuple[str | None, str | None]] = ContextVar("nco_guard_audit_id
 def correlated(*, request_id: str | None = None, parent_id: str | None = None) -> Iterator[None]:
     """Runs that begin inside of this block carry these ids of yours: a request's, a conversation's, a trace's.
 
-    Example: `with correlated(request_id="r-17"): guard.generate(...)`. Follows threads and tasks as context
-    variables do. Inside of another such block, the id that is not given is the other's.
+    Follows threads and tasks as context variables do. Inside of another such block, the id that is not given is the
+    other's.
+
+    Examples:
+        >>> sink = MemorySink()
+        >>> with correlated(request_id="request-18"):
+        ...     _ = RunRecorder(sink).verification(ok=True, length=12)
+        >>> sink.events[0].request_id
+        'request-18'
     """
     for name, given in (("request_id", request_id), ("parent_id", parent_id)):
         if given is not None:
@@ -75,6 +82,13 @@ class RunRecorder(Staying):
     Without `request_id` and `parent_id` those of an enclosing `correlated` block are taken. With a
     `correlation_key` (16 bytes or more) findings hold a keyed hash of what matched. `steps` says whether
     anybody wants the events of single steps, which cost an engine a pass over its scores.
+
+    Examples:
+        >>> sink = MemorySink()
+        >>> run = RunRecorder(sink, request_id="request-17")
+        >>> _ = run.verification(ok=False, length=120, findings=[("email", 40, 58)])
+        >>> sink.events[0].request_id
+        'request-17'
     """
 
     def __init__(

@@ -47,7 +47,15 @@ class SignatureVerifier(Protocol):
 
 
 class HmacSigner(Staying):
-    """HMAC-SHA256 with a secret of at least 32 bytes; signs and verifies."""
+    """HMAC-SHA256 with a secret of at least 32 bytes; signs and verifies.
+
+    Examples:
+        >>> signer = HmacSigner(bytes(range(32)))
+        >>> with JsonLinesSink("signed.jsonl", signer=signer) as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> verify_log("signed.jsonl", verifier=signer).problems
+        ()
+    """
 
     def __init__(self, key: bytes) -> None:
         if not isinstance(key, bytes):
@@ -78,7 +86,15 @@ class HmacSigner(Staying):
 
 
 class Ed25519Verifier:
-    """The public half of an Ed25519 key."""
+    """The public half of an Ed25519 key.
+
+    Examples:
+        >>> verifier = Ed25519Signer.generate().verifier
+        >>> with JsonLinesSink("signed.jsonl", signer=Ed25519Signer.generate()) as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> verify_log("signed.jsonl", verifier=verifier).problems == ()  # signed by another key
+        False
+    """
 
     def __init__(self, key: Ed25519PublicKey) -> None:
         self._key = key
@@ -110,7 +126,15 @@ class Ed25519Verifier:
 
 
 class Ed25519Signer(Staying):
-    """An Ed25519 private key: signs; `verifier` is the half that others need. Needs the extra `audit`."""
+    """An Ed25519 private key: signs; `verifier` is the half that others need. Needs the extra `audit`.
+
+    Examples:
+        >>> signer = Ed25519Signer.generate()
+        >>> with JsonLinesSink("signed.jsonl", signer=signer) as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> verify_log("signed.jsonl", verifier=signer.verifier).problems
+        ()
+    """
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -139,7 +163,13 @@ class Ed25519Signer(Staying):
 
 
 def load_signer(path: str | os.PathLike[str]) -> HmacSigner | Ed25519Signer:
-    """The key in a file: an Ed25519 private key in PEM, or else the bytes of an HMAC key (32 at least)."""
+    """The key in a file: an Ed25519 private key in PEM, or else the bytes of an HMAC key (32 at least).
+
+    Examples:
+        >>> _ = open("key", "wb").write(bytes(range(32)))
+        >>> type(load_signer("key")).__name__
+        'HmacSigner'
+    """
     data = _read(path)
     if not data.lstrip().startswith(b"-----BEGIN"):
         return HmacSigner(data)
@@ -156,7 +186,13 @@ def load_signer(path: str | os.PathLike[str]) -> HmacSigner | Ed25519Signer:
 
 
 def load_verifier(path: str | os.PathLike[str]) -> HmacSigner | Ed25519Verifier:
-    """The same for checking: an Ed25519 key in PEM, public or private, or else the bytes of an HMAC key."""
+    """The same for checking: an Ed25519 key in PEM, public or private, or else the bytes of an HMAC key.
+
+    Examples:
+        >>> _ = open("public.pem", "wb").write(Ed25519Signer.generate().verifier.to_pem())
+        >>> type(load_verifier("public.pem")).__name__
+        'Ed25519Verifier'
+    """
     data = _read(path)
     if b"-----BEGIN PUBLIC KEY" not in data:
         signer = load_signer(path)

@@ -23,7 +23,14 @@ Sink = Callable[[Event], None]
 
 
 class MemorySink(Staying):
-    """Keeps events in memory, in the order of arrival; for tests and for reading a run right after it."""
+    """Keeps events in memory, in the order of arrival; for tests and for reading a run right after it.
+
+    Examples:
+        >>> sink = MemorySink()
+        >>> guard = Guard.from_presets("pii", audit=sink)
+        >>> [event.kind for event in sink.events]
+        ['policy_loaded']
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,6 +54,9 @@ class LoggingSink(Staying):
     Dead ends, failed verifications and runs that ended by an error are warnings; everything else has `level`.
     The event itself is at `record.audit_event`. Handlers swallow their own errors: where a record must not be
     lost, use `JsonLinesSink`.
+
+    Examples:
+        >>> guard = Guard.from_presets("pii", audit=LoggingSink("my.audit"))
     """
 
     def __init__(
@@ -68,7 +78,14 @@ class LoggingSink(Staying):
 
 
 def fan_out(*sinks: Sink) -> Sink:
-    """One sink that hands each event to all of `sinks`, in order; the first that raises stops the rest."""
+    """One sink that hands each event to all of `sinks`, in order; the first that raises stops the rest.
+
+    Examples:
+        >>> one, other = MemorySink(), MemorySink()
+        >>> _ = RunRecorder(fan_out(one, other)).verification(ok=True, length=12)
+        >>> len(one.events), len(other.events)
+        (1, 1)
+    """
 
     for number, one in enumerate(sinks):
         function(f"sinks[{number}]", one, "a function that takes an event")
@@ -84,6 +101,12 @@ def tolerant(sink: Sink) -> Sink:
     """A sink that hands events to `sink` and logs what that raises, by the type of the error; the event is lost.
 
     What `on_audit_failure: warn` in a policy means. The gap in the run's numbers shows.
+
+    Examples:
+        >>> def full(event):
+        ...     raise OSError("the disk is full")
+        >>> RunRecorder(tolerant(full)).verification(ok=True, length=12).length
+        12
     """
 
     function("sink", sink, "a function that takes an event")

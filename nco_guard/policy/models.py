@@ -75,7 +75,11 @@ class Policy(Model):
 
     Raises `PolicyError`, `PatternError` or `PresetError`, naming the rule and the field.
 
-    Example: `Policy(name="support-bot", rules=(StringRule(id="rival", strings=("Acme Corp",)),))`.
+    Examples:
+        >>> rival = StringRule(id="rival", strings=["Acme Corp"])
+        >>> policy = Policy(name="support-bot", rules=[rival, {"preset": "pii"}])
+        >>> policy.rules[0].id, policy == Policy.from_yaml(policy.to_yaml())
+        ('rival', True)
     """
 
     if TYPE_CHECKING:
@@ -176,7 +180,9 @@ class Policy(Model):
         (`valid_only`), and for some of its rules, see `presets.load`; `presets.PresetOptions` lists all. Raises
         `PresetError`, which names what there is, and `PolicyError` for a value that a rule would refuse.
 
-        Example: `Policy.from_presets("pii", "secrets", json_escapes=True)`.
+        Examples:
+            >>> Policy.from_presets("pii", "secrets", json_escapes=True).name
+            'pii+secrets'
         """
         one_by_one("names", names, (str,), "the name of a preset", "from_presets")
         return cls(

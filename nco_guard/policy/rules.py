@@ -180,7 +180,10 @@ class StringRule(_Rule):
 
     Raises `PolicyError` for no strings, an empty one, or one that UTF-8 cannot hold.
 
-    Example: `StringRule(id="rival", strings=("Acme Corp",), case="fold", whole_word=True)`.
+    Examples:
+        >>> rule = StringRule(id="rival", strings=["Acme Corp"], case="fold", whole_word=True)
+        >>> Guard(Policy(name="p", rules=[rule])).verify("ask ACME CORP").ok
+        False
     """
 
     if TYPE_CHECKING:
@@ -220,7 +223,10 @@ class RegexRule(_Rule):
     as the one of A to Z that `re.IGNORECASE` takes them for. No digits for `luhn`, or fewer than five digits and
     letters for `mod97`, never pass.
 
-    Example: `RegexRule(id="ticket", regex=r"\bTCK-\d{6}\b", stop_at=r"\bTCK-\d")`.
+    Examples:
+        >>> rule = RegexRule(id="ticket", regex="TCK-[0-9]{6}", stop_at="TCK-[0-9]")
+        >>> Guard(Policy(name="p", rules=[rule])).verify("see TCK-123456").findings[0].start
+        4
     """
 
     if TYPE_CHECKING:
@@ -267,7 +273,11 @@ class AutomatonRule(_Rule):
     Raises `PolicyError` if the automaton accepts the empty text or nothing at all, or reads symbols other
     than single characters.
 
-    Example: `AutomatonRule(id="pair", fsm=interegular.parse_pattern("a{2}").to_fsm())`.
+    Examples:
+        >>> import interegular
+        >>> rule = AutomatonRule(id="pair", fsm=interegular.parse_pattern("a{2}").to_fsm())
+        >>> Guard(Policy(name="p", rules=[rule])).verify("baa").ok
+        False
     """
 
     if TYPE_CHECKING:

@@ -17,6 +17,11 @@ def exposure(policy: Policy | CompiledPolicy, text: str) -> tuple[Exposure, ...]
 
     This is what a rule lets out before it blocks; `stop_at` makes it shorter. To be read with the rule in mind: any
     word is a beginning of some e-mail address. Rules without a pattern of their own (ready-made automata) are left out.
+
+    Examples:
+        >>> policy = Policy(name="p", rules=[StringRule(id="code", strings=["Bluebird"])])
+        >>> [(one.rule_id, one.start, one.end) for one in exposure(policy, "Project Blueb")]
+        [('code', 8, 13)]
     """
     compiled = compiled_of(policy)
     checked("text", text)

@@ -136,6 +136,12 @@ class StreamVerifier(Begun):
 
     Cost: some microseconds per rule and character; `verify` on finished text is ten times faster. Memory: what is held.
     Errors: as `redact`; after an error nothing more is taken.
+
+    Examples:
+        >>> stream = StreamVerifier(Policy.from_presets("pii"))
+        >>> shown = [stream.feed(piece) for piece in ("Write to jane.d", "oe@example.com", ", please.")]
+        >>> "".join(shown) + stream.finish()
+        'Write to [redacted], please.'
     """
 
     def __init__(

@@ -41,6 +41,10 @@ def redact(
     Without a `replacement` it is `default_replacement`. Cost: one search, as `verify`, and two where something was
     replaced. Errors: `PolicyError` for a given replacement that is itself forbidden; `RedactionError` where the
     replaced text forms a match with what surrounds it.
+
+    Examples:
+        >>> redact(Policy.from_presets("pii"), "Write to jane.doe@example.com.").text
+        'Write to [redacted].'
     """
     verifier = Verifier.of(policy)
     replacer = Replacer(verifier.compiled, replacement)
@@ -55,7 +59,12 @@ def redact(
 
 
 def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", where: str = "text") -> Report:
-    """The report on a text without matches of hard rules; raises `ViolationError` for any other."""
+    """The report on a text without matches of hard rules; raises `ViolationError` for any other.
+
+    Examples:
+        >>> require(Policy.from_presets("pii"), "Nothing here.").ok
+        True
+    """
     verifier = Verifier.of(policy)
     report = verifier.verify(text, context=context)
     if not report.ok:

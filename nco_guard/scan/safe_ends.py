@@ -30,6 +30,11 @@ class SafeEnds:
     `feed` returns what may be shown: all of the text so far up to the last place where it could end without completing
     a match of a hard rule. What it still holds at the end is to be thrown away. The text itself must hold no match that
     is complete before its end: `RedactionError` otherwise. Cost: two steps per rule and character.
+
+    Examples:
+        >>> ends = SafeEnds(Policy(name="p", rules=[StringRule(id="a", strings=["ass"], whole_word=True)]))
+        >>> ends.feed("an ass"), ends.feed("et")
+        ('an as', 'set')
     """
 
     def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:

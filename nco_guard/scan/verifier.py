@@ -57,6 +57,11 @@ class Verifier(Shared):
     Safe to call from several threads, which take turns within a rule. Errors: those of `compile_policy`;
     `ArgumentError` for what is no text; `StateLimitError` where a single state of a rule, or what one match waits for,
     outgrows the automaton's limit; a long text alone does not. Pickled it is its policy.
+
+    Examples:
+        >>> verifier = Verifier(Policy.from_presets("pii"))
+        >>> [report.ok for report in verifier.verify_many(["Nothing here.", "Write to jane.doe@example.com."])]
+        [True, False]
     """
 
     def __init__(self, policy: Policy | CompiledPolicy) -> None:
@@ -169,6 +174,11 @@ def verify(policy: Policy | CompiledPolicy, text: str, *, context: str = "") -> 
     continues: rules with `context="prompt"` find matches that begin there too, if they end in the text; only the part
     in the text is reported. The policy keeps its `Verifier`: compiled when it is first seen, it costs only the search
     from then on. Safe to call from several threads. Errors: `ArgumentError` for what is no text; those of compiling.
+
+    Examples:
+        >>> report = verify(Policy.from_presets("pii"), "Write to jane.doe@example.com.")
+        >>> [(found.rule_id, found.start, found.end) for found in report.findings]
+        [('pii.email', 9, 29)]
     """
     return Verifier.of(policy).verify(text, context=context)
 
@@ -333,6 +343,12 @@ class FindingStream:
 
     Memory: the characters from the first place on at which a match may have begun that is still open, and a piece; for
     a rule such as `(?s)begin.*end` that can be all from the first "begin" on. Cost: as `Verifier.verify`.
+
+    Examples:
+        >>> stream = Verifier(Policy.from_presets("pii")).stream()
+        >>> found = [one for piece in ("Write to jane.d", "oe@example.com, please.") for one in stream.feed(piece)]
+        >>> [(one.start, one.end) for one in found + stream.finish()]
+        [(9, 29)]
     """
 
     def __init__(self, verifier: Verifier, *, piece: int = _PIECE) -> None:

@@ -62,6 +62,11 @@ class BoundGuard(Shared):
 
     Pickled it is its policy, vocabulary and settings, and is bound again where it is unpickled; copies within the
     process are itself.
+
+    Examples:
+        >>> bound = Guard.from_presets("pii").bind(tokenizer)
+        >>> bound.vocabulary.width == len(tokenizer)
+        True
     """
 
     def __init__(

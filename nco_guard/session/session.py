@@ -31,6 +31,16 @@ class Session:
     The guarantee holds for whoever only advances by tokens that `mask()` allows and ends only where `may_end`.
     `fork` copies, `rollback` goes back; both cost O(tokens) at most. Pickled it is its guard, context and
     tokens, which are read again where it is unpickled.
+
+    Examples:
+        >>> policy = Policy(name="p", rules=[StringRule(id="letter", strings=["a"])])
+        >>> session = Guard(policy).bind(tokenizer).session()
+        >>> for token in tokenizer("One", add_special_tokens=False).input_ids:
+        ...     session.advance(token)
+        >>> session.text, session.may_end
+        ('One', True)
+        >>> bool(session.mask()[tokenizer("a", add_special_tokens=False).input_ids[0]])
+        True
     """
 
     def __init__(self, state: TextState) -> None:

@@ -30,6 +30,12 @@ def random_model(
         seq2seq: a `T5ForConditionalGeneration` instead, an encoder-decoder model that starts with the pad token.
         spread: standard deviation of its logits, so that its choices are far from uniform and change with `seed`.
         vocab_width: columns of its logits, by default `len(tokenizer)`.
+
+    Examples:
+        >>> small = tiny_tokenizer("byte-level")
+        >>> guard = Guard.from_presets("pii")
+        >>> guard.generate(random_model(small, seed=1), small, "a", max_new_tokens=4).reports[0].ok
+        True
     """
     return biased_model(
         tokenizer, (), seed, hidden=hidden, spread=spread, vocab_width=vocab_width, seq2seq=seq2seq
@@ -54,6 +60,12 @@ def biased_model(
     tokens that begin one). This depends on the last token alone, so caching, beams, assisted decoding and
     batching see one and the same model. Meant for vocabularies of at most a few thousand tokens (memory:
     width squared floats).
+
+    Examples:
+        >>> small = tiny_tokenizer("byte-level")
+        >>> guard = Guard(Policy(name="p", rules=[StringRule(id="ass", strings=["ass"])]))
+        >>> "ass" in guard.generate(biased_model(small, ["ass"]), small, "a cl", max_new_tokens=8).texts[0]
+        False
     """
     try:
         import torch

@@ -37,6 +37,11 @@ def toy_vocabulary(
     end-of-sequence.
 
     `padding` adds that many unusable columns. Needs no other package.
+
+    Examples:
+        >>> vocabulary = toy_vocabulary(["fu", "ck"])
+        >>> vocabulary.tokens[256:258], vocabulary.eos_ids
+        ((b'fu', b'ck'), (259,))
     """
     special_tokens = whole("special_tokens", special_tokens, "give how many there are", least=0)
     padding = whole("padding", padding, "give how many columns there are", least=0)
@@ -68,6 +73,11 @@ def tiny_tokenizer(
     "byte-level" and "byte-fallback" can write every byte.
     `vocab_size` is an upper bound of what is learnt; byte-fallback has 256 byte tokens on top of it. Raises
     `MissingExtraError` without the extra `hf`, `ArgumentValueError` for another family.
+
+    Examples:
+        >>> small = tiny_tokenizer("byte-level")
+        >>> small.decode(small("a class").input_ids)
+        'a class'
     """
     try:
         from transformers import PreTrainedTokenizerFast

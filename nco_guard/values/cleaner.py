@@ -47,6 +47,10 @@ class Cleaner:
     each match. Errors: `PolicyError` for a given replacement that is itself forbidden; `ViolationError`;
     `RedactionError` where the match is made by what surrounds values; `UnsupportedError` ("raise") for what cannot be
     looked into, such as an iterator, in whose place "redact" puts its type's name.
+
+    Examples:
+        >>> Cleaner("pii").value({"to": "jane.doe@example.com", "size": 12})
+        {'to': '[redacted]', 'size': 12}
     """
 
     def __init__(

@@ -78,6 +78,12 @@ class ReplyReader:
     text so far for each piece, some tenths of a millisecond for large policies. Errors: `UnsupportedError` for empty
     marks; `ViolationError` for a call that holds a match, for text that forms one where something was cut out of it
     (from then on), and for escapes that read as one.
+
+    Examples:
+        >>> reader = ReplyReader("pii")
+        >>> events = reader.feed('Wait. <tool_call>{"name": "find", "arguments": {"q": "x"}}</tool_call>')
+        >>> events[0].text, events[1].arguments
+        ('Wait. ', {'q': 'x'})
     """
 
     def __init__(

@@ -65,6 +65,14 @@ def register(
     `fields`: attribute -> role, added to what is registered for the types that it derives from; attributes not named
     are read as VALUE. `rebuild`, `chunk`: see `Fields`. The last registration of a type counts. What objects print by
     methods that the type itself has is taken to be its fields; what a derived type prints in another way is searched.
+
+    Examples:
+        >>> class Ticket:
+        ...     def __init__(self, number, body):
+        ...         self.number, self.body = number, body
+        >>> register(Ticket, {"number": Role.IDENTIFIER, "body": Role.TEXT})
+        >>> Cleaner("pii").value(Ticket("T-1", "from jane.doe@example.com")).body
+        'from [redacted]'
     """
     if not isinstance(kind, type) or not isinstance(fields, Mapping):
         raise ArgumentError(

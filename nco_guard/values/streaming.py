@@ -43,6 +43,12 @@ class ValueStream(Begun):
     Guarantee: the pieces shown, joined as the framework joins them, are `Cleaner.value` of all pieces joined; no text
     in them holds a match at any moment. Parts that only together make a match (`{"ssn": ...}`, `{...: 1234}`) cannot be
     replaced once one of them was shown: `RedactionError`, when the value is over. Errors: as `Cleaner`.
+
+    Examples:
+        >>> stream = Cleaner("pii").stream()
+        >>> shown = [one for part in ("Write to jane.d", "oe@example.com, please.") for one in stream.feed(part)]
+        >>> "".join(shown + stream.finish())
+        'Write to [redacted], please.'
     """
 
     def __init__(self, room: Room, role: Role = Role.VALUE) -> None:

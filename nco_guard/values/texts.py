@@ -21,6 +21,10 @@ def texts_of(value: Any, role: Role = Role.VALUE) -> Iterator[str]:
     """Every text that may be shown of a value: of each part, of parts that are read together, and of the whole.
 
     Texts come as they are written and with their JSON escapes read. Some come several times.
+
+    Examples:
+        >>> "jane.doe@example.com" in texts_of({"to": ["jane.doe@example.com"]})
+        True
     """
     return texts_of_tree(Tree(value, role))
 

@@ -40,6 +40,13 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         guard: the policy to verify against.
         sink: where events go, see `nco_guard.audit`; the guard's own by default. A sink that fails stops the run it
             cannot record (`raise_error`).
+
+    Examples:
+        >>> from nco_guard.audit import MemorySink
+        >>> sink = MemorySink()
+        >>> _ = hosted.invoke("Maria?", config={"callbacks": [NCOGuardAuditHandler("pii", sink)]})
+        >>> [event.kind for event in sink.events]
+        ['run_started', 'verification', 'run_finished']
     """
 
     raise_error = True

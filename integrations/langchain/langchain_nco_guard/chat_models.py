@@ -106,7 +106,10 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     Stop strings are left out of the text, which is cut back to where it may end.
     Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
 
-    Example: `ChatNCOGuard(model="path/to/model", guard="pii").invoke("Hello")`.
+    Examples:
+        >>> chat = ChatNCOGuard(model=model, tokenizer=tokenizer, guard="pii", max_tokens=8)
+        >>> chat.guard.verify(chat.invoke("How can I reach Daniel?").text).ok
+        True
     """
 
     model: Any

@@ -71,7 +71,11 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     own type; the cache tells policies and options apart; with `num_return_sequences` every sequence is returned.
 
     Errors at construction: `UnsupportedError`, `TokenizerError`, `PolicyError`.
-    Example: `GuardedPipeline.from_model_id("path/to/model", guard=policy).invoke("Dear")`.
+
+    Examples:
+        >>> llm = GuardedPipeline(pipeline=pipe, guard="pii", pipeline_kwargs={"max_new_tokens": 8})
+        >>> llm.guard.verify(llm.invoke("Write to")).ok
+        True
     """
 
     guard: Any

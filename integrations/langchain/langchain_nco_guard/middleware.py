@@ -53,6 +53,12 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Errors at construction: `PolicyError` and its kin, also for a replacement that is forbidden itself; when the agent
     is made: `UnsupportedError`.
+
+    Examples:
+        >>> from langchain.agents import create_agent
+        >>> agent = create_agent(hosted, middleware=[NCOGuardMiddleware("pii", action="redact")])
+        >>> agent.invoke({"messages": [("human", "Maria?")]})["messages"][-1].text
+        'Write to [redacted].'
     """
 
     def __init__(

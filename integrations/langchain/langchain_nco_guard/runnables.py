@@ -19,7 +19,12 @@ __all__ = ["GuardRunnable", "guard_runnable"]
 def guard_runnable(
     guard: GuardSource, action: OnMatch = "raise", *, replacement: Replacement = None
 ) -> GuardRunnable:
-    """A guard as a runnable: `prompt | model | guard_runnable(guard)`. See `GuardRunnable`."""
+    """A guard as a runnable: `prompt | model | guard_runnable(guard)`. See `GuardRunnable`.
+
+    Examples:
+        >>> (hosted | guard_runnable("pii", action="redact")).invoke("Maria?").text
+        'Write to [redacted].'
+    """
     return GuardRunnable(guard, action, replacement=replacement)
 
 
@@ -37,6 +42,10 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
 
     Errors: `ViolationError`; `UnsupportedError` ("raise") for what cannot be looked into, such as an iterator, in whose
     place "redact" puts its type's name. Where a model can be guarded itself, do that instead.
+
+    Examples:
+        >>> GuardRunnable("pii", action="redact").invoke({"to": "jane.doe@example.com"})
+        {'to': '[redacted]'}
     """
 
     def __init__(

@@ -52,6 +52,10 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     Streams are held back exactly as long as a match could still be completed; with "retry", and where the text is to be
     parsed (structured output), until the message is complete. Tool calls appear once they are complete. Not passed on:
     log probabilities, which repeat the text in pieces.
+
+    Examples:
+        >>> VerifiedChatModel.over(hosted, "pii", action="redact").invoke("Maria?").text
+        'Write to [redacted].'
     """
 
     inner: Any

@@ -60,6 +60,13 @@ def read_report(
 
     A log that is not as it was written is read as far as it can be; the numbers are then those of what stands there,
     and `integrity` says so. Raises `AuditError` where a file cannot be read.
+
+    Examples:
+        >>> from nco_guard.audit import JsonLinesSink, RunRecorder
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> read_report("audit.jsonl").numbers.integrity.state
+        'intact'
     """
     path = file_path("path", path)
     max_events = whole("max_events", max_events, "as max_events=100_000", least=0)

@@ -42,7 +42,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def render_report(report: AuditReport, *, title: str = "Audit report") -> str:
-    """The page. Raises nothing for what a log may say; cost: some five megabytes for 100,000 events."""
+    """The page. Raises nothing for what a log may say; cost: some five megabytes for 100,000 events.
+
+    Examples:
+        >>> from nco_guard.audit import JsonLinesSink, RunRecorder
+        >>> with JsonLinesSink("audit.jsonl") as log:
+        ...     _ = RunRecorder(log).verification(ok=True, length=12)
+        >>> render_report(read_report("audit.jsonl")).lower().startswith("<!doctype html>")
+        True
+    """
     if not isinstance(report, AuditReport):
         raise ArgumentError(f"report: what read_report gives is needed, not {type(report).__name__}")
     style, script = _asset("report.css"), _asset("report.js")

@@ -110,13 +110,7 @@ class _Open(NamedTuple):
 
 
 class ContinuousBatch:
-    """A running continuous batch of one model, every request of which is guarded. A context manager:
-
-        with ContinuousBatch(guard, model, tokenizer, do_sample=True, temperature=0.8) as batch:
-            batch.submit("Dear Sir,", max_new_tokens=200)
-            batch.submit([1, 317, 25], max_new_tokens=20)
-            for result in batch.results():
-                print(result.request_id, result.text)
+    """A running continuous batch of one model, every request of which is guarded. A context manager.
 
     Guarantee: that of `generate`, for each request by itself, whatever the others do: budgets and ends of sequence are
     the request's own, and a request that loses its cache or joins late is in the state of its own text. Requests may be
@@ -138,6 +132,15 @@ class ContinuousBatch:
 
     Errors: `UnsupportedError` for options under which the guarantee would not hold or which continuous batching would
     ignore. While it is open, the model's attention implementation may be another, and it must not be opened twice.
+
+    Examples:
+        >>> from transformers import ContinuousBatchingConfig
+        >>> cache = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=128)
+        >>> guard = Guard.from_presets("pii")
+        >>> with ContinuousBatch(guard, model, tokenizer, continuous_batching_config=cache) as batch:
+        ...     _ = batch.submit("Write to", max_new_tokens=4)
+        ...     [result.report.ok for result in batch.results()]
+        [True]
     """
 
     def __init__(
@@ -390,33 +393,34 @@ def generate_batch(
     Each request is one run of the audit log. Errors: as for `ContinuousBatch`; the first that a request has ends the
     call, after the texts are generated. On the CPU, where transformers would reserve most of the memory, the cache is
     sized to the prompts unless a config is given.
+
+    Examples:
+        >>> generate_batch(Guard.from_presets("pii"), model, tokenizer, ["a", "b"], max_new_tokens=4).reports[1].ok
+        True
     """
     if isinstance(prompts, str | torch.Tensor) or not isinstance(prompts, Sequence) or is_chat(prompts):
         raise UnsupportedError("prompts: give a list of prompts; a single one belongs in a list too")
     of_prompts = guards_for(guard, guards, len(prompts))
     settings = Settings(model, {**options, "num_return_sequences": num_return_sequences})
-    limits = _limits(max_new_tokens, len(prompts))
-    answers = _answers(settings)
-    requests = []
-    for prompt, limit, own in zip(prompts, limits, of_prompts, strict=True):
-        ids = _prompt_ids(model, tokenizer, settings, prompt)
-        requests += [(ids, _limit(settings, len(ids), limit), own)] * answers
+    limits, answers = _limits(max_new_tokens, len(prompts)), _answers(settings)
+    given = [_prompt_ids(model, tokenizer, settings, prompt) for prompt in prompts]
+    requests = [
+        (ids, _limit(settings, len(ids), limit), own)
+        for ids, limit, own in zip(given, limits, of_prompts, strict=True)
+        for _ in range(answers)
+    ]
     if continuous_batching_config is None and model.device.type == "cpu":
         continuous_batching_config = _small_config([len(ids) + limit for ids, limit, _ in requests])
     of_batch: Any = {**options, "num_return_sequences": 1}  # whatever the model's own configuration says
+    if continuous_batching_config is not None:
+        of_batch["continuous_batching_config"] = continuous_batching_config
     batch = ContinuousBatch(
-        guard,
-        model,
-        tokenizer,
-        skip_special_tokens=skip_special_tokens,
-        sink=sink,
-        continuous_batching_config=continuous_batching_config,
-        **of_batch,
+        guard, model, tokenizer, skip_special_tokens=skip_special_tokens, sink=sink, **of_batch
     )
-    if not requests:
-        return GenerationResult([], [], [], [], [])
     for own in {id(each): each for each in of_prompts}.values():
         batch.check(own)
+    if not requests:
+        return _joined([])
     with batch:
         order = [batch.submit(ids, max_new_tokens=limit, guard=own) for ids, limit, own in requests]
         found = {result.request_id: result for result in batch.results()}

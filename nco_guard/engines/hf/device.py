@@ -86,6 +86,14 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     no error.
 
     Cost: one read of the ids, one gather of a mask and one pass over the scores; nothing is copied to the host.
+
+    Examples:
+        >>> policy = Policy(name="p", rules=[StringRule(id="rival", strings=["Acme Corp"])])
+        >>> bound = Guard(policy).bind(tokenizer, vocab_width=model.config.vocab_size)
+        >>> processor = DeviceLogitsProcessor(bound, bound.device_tables("cpu"), max_new_tokens=8)
+        >>> ids = tokenizer("Write to", return_tensors="pt").input_ids
+        >>> model.generate(ids, logits_processor=[processor], max_new_tokens=8).shape[0]
+        1
     """
 
     def __init__(

@@ -122,6 +122,10 @@ def generate(
 
     Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
     tokenizers that cannot be modelled, `DeadEndError` where no token is left.
+
+    Examples:
+        >>> generate(Guard.from_presets("pii"), model, tokenizer, "Write to", max_new_tokens=8).reports[0].ok
+        True
     """
     inputs = encode(tokenizer, model, prompts)
     if clash := set(inputs) & set(options):
@@ -156,6 +160,12 @@ def stream(
 
     What is wrong with the arguments is raised by the call itself; errors of the generation, which begins with the first
     piece that is asked for, by the iterator.
+
+    Examples:
+        >>> guard = Guard.from_presets("pii")
+        >>> text = "".join(stream(guard, model, tokenizer, "Write to", max_new_tokens=8))
+        >>> guard.verify(text).ok
+        True
     """
     if "guards" in options:
         raise UnsupportedError("guards: a stream has one prompt; call the stream of its own guard")

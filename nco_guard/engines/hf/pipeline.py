@@ -72,6 +72,12 @@ def wrap(
     `on_result` is given what is known of each batch, outcomes and ids, which the pipeline's answer leaves out. `pipe`
     itself is not changed. Raises `UnsupportedError` for tasks other than text generation, and for a pipeline
     that is guarded already.
+
+    Examples:
+        >>> guard = Guard.from_presets("pii")
+        >>> answer = wrap(guard, pipe)("Write to", max_new_tokens=8, return_full_text=False)
+        >>> guard.verify(answer[0]["generated_text"]).ok
+        True
     """
     if isinstance(pipe, WrappedPipeline):
         raise UnsupportedError("this pipeline is guarded already; wrap the one that it was made of")

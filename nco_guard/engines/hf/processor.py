@@ -71,6 +71,13 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     `StateLimitError` where a limit was met and the engine is not known to end the row, and `UnsupportedError` under
     continuous batching, which shows no sequences. Guards of different vocabularies are a `TokenizerError` when it is
     made.
+
+    Examples:
+        >>> bound = Guard.from_presets("pii").bind(tokenizer, vocab_width=model.config.vocab_size)
+        >>> processor = GuardLogitsProcessor(bound, max_new_tokens=8)
+        >>> ids = tokenizer("Write to", return_tensors="pt").input_ids
+        >>> model.generate(ids, logits_processor=[processor], max_new_tokens=8).shape[0]
+        1
     """
 
     def __init__(

@@ -72,6 +72,14 @@ class TextStream(BaseStreamer):  # type: ignore[misc]
         on_text: called with each new piece; the pieces joined are the text.
 
     For one sequence at a time. Cost: linear in the text, whatever its length.
+
+    Examples:
+        >>> guard = Guard.from_presets("pii")
+        >>> pieces = []
+        >>> streamer = TextStream(guard.bind(tokenizer).vocabulary, pieces.append)
+        >>> result = guard.generate(model, tokenizer, "Write to", max_new_tokens=8, streamer=streamer)
+        >>> "".join(pieces) == result.texts[0]
+        True
     """
 
     def __init__(self, vocabulary: Vocabulary, on_text: Callable[[str], None]) -> None:

@@ -97,7 +97,12 @@ class PresetInfo:
 
 
 def available() -> tuple[str, ...]:
-    """The names of all presets, sorted."""
+    """The names of all presets, sorted.
+
+    Examples:
+        >>> available()
+        ('ldnoobw', 'pii', 'pii_paper', 'secrets')
+    """
     return _NAMES
 
 
@@ -110,7 +115,12 @@ def _known(name: Any) -> str:
 
 
 def patterns(name: str) -> tuple[Pattern, ...]:
-    """The patterns of a preset with their examples; empty for `ldnoobw`, which is made of words."""
+    """The patterns of a preset with their examples; empty for `ldnoobw`, which is made of words.
+
+    Examples:
+        >>> "pii.email" in [pattern.rule().id for pattern in patterns("pii")]
+        True
+    """
     table = _TABLES.get(_known(name))
     return table.PATTERNS if table is not None else ()
 
@@ -144,7 +154,9 @@ def load(name: str, **given: Unpack[PresetOptions]) -> tuple[Rule, ...]:
     Raises `PresetError` for an unknown preset, option, short name or language, listing what exists, and
     `PolicyError` for a value that a rule would refuse.
 
-    Example: `load("pii", only=["email", "ssn"], context="prompt")`.
+    Examples:
+        >>> [rule.id for rule in load("pii", only=["email", "ssn"], context="prompt")]
+        ['pii.email', 'pii.ssn']
     """
     _known(name)
     options: dict[str, Any] = {**given}
@@ -173,14 +185,24 @@ def load(name: str, **given: Unpack[PresetOptions]) -> tuple[Rule, ...]:
 
 
 def load_entry(entry: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """The rules that a `preset:` entry of a policy stands for."""
+    """The rules that a `preset:` entry of a policy stands for.
+
+    Examples:
+        >>> [rule.id for rule in load_entry({"preset": "pii", "only": ["email"]})]
+        ['pii.email']
+    """
     if not all(isinstance(option, str) for option in entry):
         raise PolicyError("the names of options must be text; in YAML put them between quotes")
     return load(**{("name" if option == "preset" else option): value for option, value in entry.items()})
 
 
 def describe(name: str) -> PresetInfo:
-    """What a preset is, which options it has, and which rules it can give."""
+    """What a preset is, which options it has, and which rules it can give.
+
+    Examples:
+        >>> "pii.email" in describe("pii").rules
+        True
+    """
     _known(name)
     options = {"languages": "all"} if name == "ldnoobw" else {}
     table = _TABLES.get(name)
@@ -193,7 +215,12 @@ def describe(name: str) -> PresetInfo:
 
 
 def entry_schemas() -> dict[str, Any]:
-    """A JSON Schema for the entry of each preset in a policy file, by the name of its definition."""
+    """A JSON Schema for the entry of each preset in a policy file, by the name of its definition.
+
+    Examples:
+        >>> sorted(entry_schemas())[:2]
+        ['Preset_ldnoobw', 'Preset_pii']
+    """
     schemas: dict[str, Any] = {}
     fields = StringRule.model_json_schema()["properties"]
     for name in _NAMES:

@@ -94,6 +94,11 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     Raises `UnsupportedError` for a model that this cannot guard, `TokenizerError` for a tokenizer that does not fit the
     model or cannot be modelled, `PolicyError` for a policy that cannot be enforced.
+
+    Examples:
+        >>> llm = NCOGuardLLM(model, tokenizer, guard="pii", max_new_tokens=8)
+        >>> Guard.from_presets("pii").verify(llm.complete("Write to").text).ok
+        True
     """
 
     model_name: str = Field(description="Where the model came from.")

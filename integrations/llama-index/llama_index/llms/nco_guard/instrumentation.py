@@ -60,6 +60,16 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     It observes: it neither changes nor stops anything, and LlamaIndex drops whatever a handler raises. A record that
     could not be written is therefore counted in `failures` and logged by the type of the error. Where an unrecorded
     call must not go on, give the LLM itself the sink (`NCOGuardLLM(..., audit=sink)`).
+
+    Examples:
+        >>> from llama_index.core.instrumentation import get_dispatcher
+        >>> from nco_guard.audit import MemorySink
+        >>> sink, dispatcher = MemorySink(), get_dispatcher()
+        >>> dispatcher.add_event_handler(NCOGuardAuditHandler("pii", sink))
+        >>> _ = hosted.complete("Maria?")
+        >>> _ = dispatcher.event_handlers.pop()
+        >>> [event.kind for event in sink.events]
+        ['run_started', 'verification', 'run_finished']
     """
 
     _policy: CompiledPolicy = PrivateAttr()

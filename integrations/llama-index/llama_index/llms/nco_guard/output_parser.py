@@ -30,6 +30,10 @@ class NCOGuardOutputParser(BaseOutputParser):
     Raises `PolicyError` at construction for a replacement that is itself forbidden, and from `parse` `ViolationError`
     and `RedactionError`, which hold no text. When not to use it: with `NCOGuardLLM`, whose output keeps its policy
     anyway.
+
+    Examples:
+        >>> NCOGuardOutputParser("pii", action="redact").parse("Write to jane.doe@example.com.")
+        'Write to [redacted].'
     """
 
     def __init__(

@@ -40,6 +40,12 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     Cost: linear in the text, as `nco_guard.Verifier`. Images, sound, video and objects in nodes cannot be searched:
     "redact" takes them out of the node, "drop" leaves the node out, "raise" raises `UnsupportedError`. Raises
     `PolicyError` at construction for a replacement that is itself forbidden.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> node = NodeWithScore(node=TextNode(text="Write to jane.doe@example.com."))
+        >>> NCOGuardPostprocessor("pii").postprocess_nodes([node])[0].text
+        'Write to [redacted].'
     """
 
     action: OnMatch = Field(description="What is done about a match.")

@@ -57,6 +57,12 @@ def verified_tool(
     Errors: at once `PolicyError` for a replacement that is itself forbidden, `ViolationError` for a tool whose name is;
     at a call `RedactionError`, and with "raise" `UnsupportedError` for what cannot be looked into (images, sound,
     video, documents, iterators), in whose place "redact" puts a line that names it.
+
+    Examples:
+        >>> from llama_index.core.tools import FunctionTool
+        >>> lookup = FunctionTool.from_defaults(lambda: "jane.doe@example.com", name="lookup", description="Look up.")
+        >>> verified_tool(lookup, "pii").call().content
+        '[redacted]'
     """
     arguments.choice("action", action, ("raise", "redact"))
     checked = as_guard(guard, audit=audit)

@@ -76,6 +76,10 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     also for a tool's name that matches, and `RedactionError`; the LLM's own errors, as `GenerationError` where they
     held a match; with "raise" `UnsupportedError` for images, sound, video and documents, which "redact" leaves out with
     a line that says so. When not to use it: where the model can be guarded itself (`NCOGuardLLM`).
+
+    Examples:
+        >>> VerifiedLLM(hosted, guard="pii", action="redact").complete("Maria?").text
+        'Write to [redacted].'
     """
 
     inner: SerializeAsAny[LLM] = Field(description="The LLM that writes.")
