@@ -27,12 +27,15 @@ lint: $(READY)
 	$(BIN)/mypy --config-file integrations/llama-index/pyproject.toml
 	$(BIN)/lint-imports
 
+# A process for each core; whoever is free takes from the others' tests.
+PARALLEL := -n logical --dist worksteal
+
 test: lint
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -c integrations/langchain/pyproject.toml integrations/langchain/tests
+	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest -c integrations/langchain/pyproject.toml $(PARALLEL) integrations/langchain/tests
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow --ignore tests/test_packages.py
+	$(BIN)/python -m pytest -m slow $(PARALLEL) --ignore tests/test_packages.py
 
 # Builds the three distributions and installs them in fresh environments; needs a package index and some 4 GB.
 packages: $(READY)

@@ -22,6 +22,7 @@ from nco_guard.storage.store import Store
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
 from nco_guard.tokens import Vocabulary
 from tests.masking import random_policies
+from tests.slow import rest_slow
 
 POLICY = Policy(
     name="p",
@@ -99,7 +100,7 @@ def test_what_was_kept_changes_no_mask(store: Store) -> None:
     assert {"rule", "bytes", "strings", "table"} <= store.sizes().keys()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", rest_slow(range(4), 1))
 def test_random_policies_are_enforced_alike_cold_warm_and_without(seed: int, tmp_path: Path) -> None:
     """Kept after a first walk, gone on with on others; decoders that rewrite and prompts included."""
     rng, store = random.Random(seed), Store(tmp_path)

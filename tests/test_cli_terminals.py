@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.slow import rest_slow
+
 SAYS_WHAT_IS_LOADED = """
 import sys
 from nco_guard.cli import app
@@ -60,7 +62,10 @@ def odd(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"PYTHONIOENCODING": "ascii"}, {"LANG": "C", "LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"}]
+    "settings",
+    rest_slow(
+        [{"PYTHONIOENCODING": "ascii"}, {"LANG": "C", "LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"}], 1
+    ),
 )
 def test_a_terminal_that_is_not_utf8(odd: tuple[Path, Path], settings: dict[str, str]) -> None:
     policy, text = odd

@@ -12,6 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from nco_guard import Guard, Policy
+from tests.slow import rest_slow
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
@@ -31,7 +32,7 @@ def printed(notebook: Any) -> str:
     return "\n".join([*texts, *("".join(item.get("text/plain", "")) for item in data)])
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", rest_slow(NOTEBOOKS, 1), ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_nothing_forbidden(
     path: Path, guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from nco_guard.errors import PatternError, StateLimitError
 from nco_guard.policy import Policy, RegexRule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
+from tests.slow import rest_slow
 
 SECONDS = 240  # generous: machines that run tests are busy
 MEBIBYTES = 1500
@@ -131,7 +132,7 @@ def check(found: dict[str, object]) -> None:
     assert found["mebibytes"] < MEBIBYTES
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", rest_slow(NAMED, 2))
 def test_patterns_known_for_their_cost_work_within_bounds(name: str) -> None:
     """With random letters, and with those that lead deep into the pattern."""
     pattern, letters = NAMED[name]
@@ -141,7 +142,7 @@ def test_patterns_known_for_their_cost_work_within_bounds(name: str) -> None:
         check(found)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", rest_slow(QUICK, 3))
 def test_a_pathological_pattern_works_or_is_refused_by_name(name: str) -> None:
     check(measured(QUICK[name]))
 

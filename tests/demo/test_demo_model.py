@@ -197,6 +197,7 @@ def test_where_it_may_not_finish_an_address_it_has_another_way_on(pair: tuple[An
     assert "[" in reply or "@" not in reply
 
 
+@pytest.mark.slow
 def test_a_few_training_steps_run_and_give_the_same_weights_twice() -> None:
     from tools.demo_model import train
 

@@ -15,6 +15,7 @@ from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
 from nco_guard.tokens import Vocabulary
 from tests.masking import random_policies
+from tests.slow import rest_slow
 
 THINK = RegexRule(id="think", regex=r"(?s)<think>(?!.*</think>)")
 FENCE = RegexRule(id="fence", regex=r"(?s)\A(?:(?!```).)*```(?:(?!```).)*\Z")
@@ -140,7 +141,7 @@ SIZES = [
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("sizes", rest_slow(SIZES, 2), ids=str)
 @pytest.mark.parametrize("limits", TIGHT, ids=str)
 @pytest.mark.parametrize("seed", range(1))
 def test_the_bounds_are_those_of_the_definition(

@@ -150,7 +150,7 @@ def outcome(run: Any) -> Any:
 
 
 @given(pieces=lists() | dictionaries() | others(), role=st.sampled_from([Role.VALUE, Role.BLOCKS]))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_what_is_shown_is_the_cleaned_whole(pieces: list[Any], role: Role) -> None:
     whole = framework(pieces)
     for action in ("redact", "raise", "report"):
