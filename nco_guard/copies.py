@@ -27,7 +27,7 @@ class Shared:
 
 
 class Staying(Shared):
-    """The same, and pickling raises `UnsupportedError`: what is in it belongs to its process."""
+    """Copies are the object itself, and pickling raises `UnsupportedError`: what is in it belongs to its process."""
 
     __slots__ = ()
 

@@ -159,7 +159,7 @@ class PatternError(PolicyError):
         self.position = position
 
     def named(self, rule_id: str, field: str | None = None) -> PatternError:
-        """The same error with the rule that it belongs to; patterns are parsed before rules are known."""
+        """This error with the rule that it belongs to; patterns are parsed before rules are known."""
         return PatternError(
             self.reason, construct=self.construct, position=self.position, rule_id=rule_id, field=field
         )

@@ -168,3 +168,11 @@ def test_every_dotted_name_leads_somewhere(page: str) -> None:
     assert stale("masking.nowhere_at_all")
     assert stale("masking.joint.nowhere_at_all")
     assert not stale("masking.joint.JointTables")
+
+
+def test_no_docstring_says_only_that_it_is_the_same() -> None:
+    """Whoever reads one does not know what stands above it."""
+    rooms = (ROOT / "nco_guard", ROOT / "integrations")
+    files = [path for room in rooms for path in room.rglob("*.py") if "tests" not in path.parts]
+    assert len(files) > 100
+    assert not [path for path in files if '"""The same' in path.read_text(encoding="utf-8")]

@@ -146,7 +146,7 @@ class Blocked:
         return isinstance(rule, StringRule) and len(rule.strings) > _LIST
 
     def narrowed(self, text: str) -> Blocked | None:
-        """The same rule with those of its strings alone that block this text; None if they are too many."""
+        """The rule with those of its strings alone that block this text; None if they are too many."""
         rule = self.as_written
         if rule is None or not self.large:
             return None if self.large else self

@@ -60,7 +60,7 @@ class Advice:
 
     @property
     def message(self) -> str:
-        """The same as a sentence; no text in it."""
+        """The advice as a sentence; no text in it."""
         what = (
             f"rule {self.rule_id!r}" if self.string is None else f"strings[{self.string}] of {self.rule_id!r}"
         )

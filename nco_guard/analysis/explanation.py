@@ -58,7 +58,7 @@ class Reason:
 
     @property
     def message(self) -> str:
-        """The same as a sentence; no text in it."""
+        """The reason as a sentence; no text in it."""
         rules = ", ".join(self.rule_ids)
         where = "" if self.start is None else f" ({_place(self.start, self.end)})"
         return {

@@ -157,7 +157,7 @@ class _MachineTracker:
 
 
 class _StringTracker:
-    """The same for strings looked for as they are written: by looking up pieces of the text in the set of them."""
+    """Tracks strings that are looked for as they are written: pieces of the text are looked up in the set of them."""
 
     def __init__(self, rule: StringRule) -> None:
         self._caseless, self._whole_word = rule.case == "fold", rule.whole_word

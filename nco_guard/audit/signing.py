@@ -186,7 +186,7 @@ def load_signer(path: str | os.PathLike[str]) -> HmacSigner | Ed25519Signer:
 
 
 def load_verifier(path: str | os.PathLike[str]) -> HmacSigner | Ed25519Verifier:
-    """The same for checking: an Ed25519 key in PEM, public or private, or else the bytes of an HMAC key.
+    """The key in a file, for checking: an Ed25519 key in PEM, public or private, or else the bytes of an HMAC key.
 
     Examples:
         >>> _ = open("public.pem", "wb").write(Ed25519Signer.generate().verifier.to_pem())

@@ -42,7 +42,7 @@ class CharMachine(Protocol):
         """A bound from below: with fewer bytes of text no match completes, and the text may end after all of them."""
 
     def past_prompt(self, state: int) -> int:
-        """The same state, but without matches that end in what was read."""
+        """The state, but without matches that end in what was read."""
 
     def forgets(self, character: str) -> bool:
         """Whether it is known that a character leads where it leads from the start, completing nothing.

@@ -52,7 +52,7 @@ class _Commands(TyperGroup):
 
 
 def _shown(error: Any) -> Any:
-    """The same error, to be printed by typer: arguments may be names of files, and those may be anything."""
+    """The error, to be printed by typer: arguments may be names of files, and those may be anything."""
     error.message = visible(error.message)
     return error
 

@@ -80,11 +80,11 @@ class CompiledPolicy(Shared):
         return CompiledPolicy(policy, tuple(rules), regrouped(_lists(rules), self.groups), self.store)
 
     def with_rules(self, *rules: Rule) -> CompiledPolicy:
-        """The same policy with more rules at its end. See `revised`."""
+        """This policy with more rules at its end. See `revised`."""
         return self.revised(self.policy.with_rules(*rules))
 
     def without(self, *rule_ids: str) -> CompiledPolicy:
-        """The same policy without some rules; `PolicyError` for ids that it does not have. See `revised`."""
+        """This policy without some rules; `PolicyError` for ids that it does not have. See `revised`."""
         return self.revised(self.policy.without(*rule_ids))
 
     def constraints(

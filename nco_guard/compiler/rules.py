@@ -203,7 +203,7 @@ class CompiledRule:
         return FoldedMachine(machine, self.fold)
 
     def _searching(self, *, every_end: bool, stop: bool = False) -> AlternatingMachine | FsmMachine:
-        """The same over the folded text."""
+        """A fresh machine for the pattern, or for the stop point, over the folded text."""
         if isinstance(self.rule, AutomatonRule):
             return FsmMachine(self.rule.fsm)
         node = self.stop_node if stop and self.stop_node is not None else self.node
@@ -243,7 +243,7 @@ class CompiledRule:
 
     @property
     def stepper(self) -> AlternatingMachine | FoldedMachine | FsmMachine:
-        """The same for text that arrives piece by piece; for lists of strings a machine of their pattern."""
+        """What searches text that arrives piece by piece; for lists of strings a machine of their pattern."""
         searcher = self.searcher
         if not isinstance(searcher, SubstringSearcher):
             return searcher
@@ -273,7 +273,7 @@ class CompiledRule:
 
     @cached_property
     def strings(self) -> StringGroup | None:
-        """The same as a group with an automaton of its own, for a rule that shares none."""
+        """The strings as a group with an automaton of its own, for a rule that shares none."""
         return StringGroup.alone(self.listed) if self.listed is not None else None
 
 

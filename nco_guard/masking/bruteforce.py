@@ -265,7 +265,7 @@ def way(constraints: Sequence[Constraint], states: States, vocabulary: Vocabular
 def _way_after_character(
     constraints: Sequence[Constraint], states: States, utf8: int, vocabulary: Vocabulary, known: Known
 ) -> Way:
-    """The same within a character: some ends of it are tried."""
+    """A way to an end from within a character: some ends of it are tried."""
     for tail in TAILS:
         if not _opens(constraints[utf8], states[utf8], tail):
             continue
@@ -380,7 +380,7 @@ def _ends(
     known: Known,
     rows: int,
 ) -> tuple[bool, int]:
-    """The same, where a search of all tokens is begun if `rows` > 0; and how many rows of it were looked at."""
+    """Whether there is a way to an end, all tokens searched if `rows` > 0; and how many rows were looked at."""
     texts = _texts(vocabulary)
     if _ends_at_once(constraints, states, texts, tokens_left):
         return True, 0

@@ -184,7 +184,7 @@ class LostRules:
         return tuple(found)
 
     def settled(self, states: States, lost: States) -> tuple[States, States]:
-        """The same states, without those of the lost rules whose match is past, and the lost rules."""
+        """The states, without those of the lost rules whose match is past, and the lost rules."""
         found, still = list(states), []
         for i in lost:
             automaton = self._automaton(i)

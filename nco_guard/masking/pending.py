@@ -98,7 +98,7 @@ class WatchedTokens:
         self._watches: dict[int, _Watch] = {}  # by the constraint's identity, which its table keeps alive
 
     def kept_for(self, tables: Sequence[ConstraintTable]) -> WatchedTokens:
-        """The same, sharing what was found about the constraints of these tables, and nothing else."""
+        """These tokens, sharing what was found about the constraints of these tables, and nothing else."""
         other = copy(self)
         kept = {id(table.constraint) for table in tables}
         other._watches = {key: watch for key, watch in self._watches.items() if key in kept}
@@ -163,7 +163,7 @@ class WaysOut:
 
 
 class FewTokens:
-    """The same question for so few tokens that a tree for them would not pay: each constraint reads them one by one."""
+    """`WatchedTokens` for so few that a tree for them would not pay: each constraint reads them one by one."""
 
     def __init__(
         self, ids: Ids, tokens: Sequence[bytes], paths: ShortWays, tables: Sequence[ConstraintTable]

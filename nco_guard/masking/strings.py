@@ -54,7 +54,7 @@ class StringTable(ConstraintTable):
         return None
 
     def emptied(self) -> StringTable:
-        """The same table before any state but the root was looked at."""
+        """This table before any state but the root was looked at."""
         table = copy.copy(self)
         table._views, table.view_bytes = {}, 0
         return table

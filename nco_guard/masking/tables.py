@@ -100,7 +100,7 @@ class ConstraintTable:
         self._look_at_root()
 
     def emptied(self) -> ConstraintTable:
-        """The same table, sharing what was found about the root, before any other state was looked at."""
+        """This table, sharing what was found about the root, before any other state was looked at."""
         table = copy.copy(self)
         table._views, table.view_bytes = {}, 0
         table._references = self._references[:1]
@@ -149,7 +149,7 @@ class ConstraintTable:
         return self._key, arrays
 
     def named(self, error: StateLimitError) -> StateLimitError:
-        """The same error, with the rules that this constraint stands for."""
+        """The error, with the rules that this constraint stands for."""
         return StateLimitError(error.message, rule_id=", ".join(self.constraint.rule_ids[:3]))
 
     def _look_at_root(self) -> None:

@@ -158,7 +158,7 @@ class TreeRuns:
         self._starts = [automaton.start]  # where each of these runs began
 
     def emptied(self) -> TreeRuns:
-        """The same, with the root's run alone."""
+        """These runs, with the root's alone."""
         runs = copy(self)
         runs.known, runs._starts = self.known[:1], self._starts[:1]
         return runs
@@ -402,7 +402,7 @@ class _Walk:
 
 
 class SoftRun:
-    """The same for a soft constraint: matches may complete, and the text go on.
+    """The run of a soft constraint: matches may complete, and the text go on.
 
     Whether one has completed on the way is kept apart from the state: `completed` bool [nodes], `states` of all nodes.
     """

@@ -175,7 +175,7 @@ class Ways:
         return known
 
     def _after_character(self, states: States) -> Way:
-        """The same within a character: some ends of it are tried."""
+        """A way from within a character: some ends of it are tried."""
         for tail in TAILS:
             if not self.opens(self._utf8, states[self._utf8], tail):
                 continue

@@ -150,14 +150,14 @@ def _plain_message(error: PolicyError) -> str:
 
 
 def placed(error: PolicyError, *, rule_id: str | None = None, field: str | None = None) -> PolicyError:
-    """The same error, with rule and field filled in where it does not name them yet."""
+    """The error, with rule and field filled in where it does not name them yet."""
     if (error.rule_id or not rule_id) and (error.field or not field):
         return error
     return _rebuilt(error, _plain_message(error), error.rule_id or rule_id, error.field or field)
 
 
 def indexed(error: PolicyError, index: int) -> PolicyError:
-    """The same error; if it does not know its rule's id, its field names the rule by index."""
+    """The error; if it does not know its rule's id, its field names the rule by index."""
     if error.rule_id:
         return error
     field = f"rules[{index}]" + (f".{error.field}" if error.field else "")
@@ -165,7 +165,7 @@ def indexed(error: PolicyError, index: int) -> PolicyError:
 
 
 def located(error: PolicyError, where: str) -> PolicyError:
-    """The same error, with the place in a file appended to its message."""
+    """The error, with the place in a file appended to its message."""
     return _rebuilt(error, f"{_plain_message(error)} ({where})", error.rule_id, error.field)
 
 

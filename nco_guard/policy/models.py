@@ -203,7 +203,7 @@ class Policy(Model):
         return schema
 
     def with_rules(self, *rules: Rule | Mapping[str, Any]) -> Policy:
-        """The same policy with more rules at its end; plain data for rules will do, as for `Policy`."""
+        """This policy with more rules at its end; plain data for rules will do, as for `Policy`."""
         one_by_one(
             "rules",
             rules,
@@ -214,7 +214,7 @@ class Policy(Model):
         return self.model_copy(update={"rules": (*self.rules, *rules)})
 
     def without(self, *rule_ids: str) -> Policy:
-        """The same policy without some rules; ids that it does not have are refused."""
+        """This policy without some rules; ids that it does not have are refused."""
         present = [rule.id for rule in self.rules]
         one_by_one("rule_ids", rule_ids, (str,), "the id of a rule", "without")
         for rule_id in rule_ids:

@@ -146,7 +146,7 @@ class RuleScanner:
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The same, ready to be asked for."""
+        """What a match must look like, ready to be asked for."""
         return tuple(map(Condition, self.probes or ()))
 
     @cached_property

@@ -93,7 +93,7 @@ def _begun(machine: _Stepper, context: str) -> _Place:
 
 
 def _with_room(machine: _Stepper, state: int) -> tuple[_Stepper, int]:
-    """The same state of a machine that has room to go on."""
+    """This state in a machine that has room to go on."""
     if not machine.crowded:
         return machine, state
     fresh, states = machine.carried((state,))

@@ -156,7 +156,7 @@ class BoundGuard(Shared):
         return JointTables(constraints, self.vocabulary, self._tree, memory_limit=limit, like=known)
 
     def revised(self, compiled: CompiledPolicy) -> BoundGuard:
-        """The same vocabulary under a policy that was revised from this one's (`CompiledPolicy.revised`).
+        """This vocabulary under a policy that was revised from this one's (`CompiledPolicy.revised`).
 
         Cost: that of what is new in the policy. This guard stays as it is.
         """
@@ -248,7 +248,7 @@ class BoundGuard(Shared):
     def device_tables(
         self, device: torch.device | str, *, max_states: int = MAX_STATES, max_bytes: int = MAX_BYTES
     ) -> DeviceTables:
-        """The same masks and transitions as tensors on a device, for decoding that never waits for the host.
+        """These masks and transitions as tensors on a device, for decoding that never waits for the host.
 
         Built at the first call for a device, all states at once, and kept; see `masking.enumeration` for the cost.
         `max_states`: joint states before equal ones are merged. `max_bytes`: of the transition table.
@@ -321,7 +321,7 @@ class BoundGuard(Shared):
 
 
 def _checked(context: Context) -> Context:
-    """The same, ids as plain numbers; what is neither text nor token ids is refused."""
+    """The context, ids as plain numbers; what is neither text nor token ids is refused."""
     if context is None or isinstance(context, str):
         return context
     if isinstance(context, bytes) or not isinstance(context, Iterable):

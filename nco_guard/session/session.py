@@ -176,7 +176,7 @@ class Session:
         return self._text.bound.vocabulary.text_of(self._text.ids)
 
     def under(self, bound: Bound) -> Session:
-        """The same text under another bound guard, e.g. one with a rule more; this session stays as it is.
+        """This text under another bound guard, e.g. one with a rule more; this session stays as it is.
 
         Cost: a step a token. Errors: `ForbiddenTokenError` if the text breaks that guard's policy already,
         `TokenizerError` if it is bound to another vocabulary.

@@ -146,7 +146,7 @@ class PrefixTree:
         return tree
 
     def quotient(self, classes: NDArray[np.uint8]) -> PrefixTree:
-        """The same tree for automata that cannot tell some bytes apart: words equal under `classes` share a node.
+        """This tree for automata that cannot tell some bytes apart: words equal under `classes` share a node.
 
         `classes` uint8 [256]: the class of each byte, numbered from 0. A node's `byte` is one of its class, so any run
         of such an automaton over this tree is its run over the whole one. Cost: some 30 ns a node of the whole tree.

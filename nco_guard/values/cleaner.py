@@ -71,7 +71,7 @@ class Cleaner:
         self._record = record
 
     def at(self, where: str) -> Cleaner:
-        """The same for another place, as errors name it."""
+        """A cleaner like this one for another place, which its errors name."""
         return self._like(self.action, where)
 
     def _like(self, action: OnMatch, where: str) -> Cleaner:
@@ -217,7 +217,7 @@ class Cleaner:
         return ValueStream(self, role)
 
     def unrecorded(self) -> Cleaner:
-        """The same, and nothing is written down: for parts of what is looked at as a whole."""
+        """A cleaner like this one that records nothing: for parts of what is looked at as a whole."""
         other = self._like(self.action, self.where)
         other._record = None
         return other

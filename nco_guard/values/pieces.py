@@ -29,7 +29,7 @@ class Room(Protocol):
         """A whole value that is read as a field with this role."""
 
     def unrecorded(self) -> Room:
-        """The same, and nothing is written down: for parts of what is looked at as a whole."""
+        """A cleaner like this one that records nothing: for parts of what is looked at as a whole."""
 
     def recorded(self, flow: TextFlow) -> None:
         """A text is over."""

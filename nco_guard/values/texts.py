@@ -30,7 +30,7 @@ def texts_of(value: Any, role: Role = Role.VALUE) -> Iterator[str]:
 
 
 def texts_of_tree(tree: Tree, *, meta: bool | None = None) -> Iterator[str]:
-    """The same of a value that is taken apart. `meta`: only what is a provider's metadata, or only the rest."""
+    """`texts_of` a value that is taken apart. `meta`: only what is a provider's metadata, or only the rest."""
     for node in tree.nodes:
         if meta is None or node.meta is meta:
             yield from _texts_of_node(node)

@@ -33,7 +33,7 @@ def guarded_request(guarded: Callable[[Any], Any]) -> Callable[[ModelRequest[Any
 
 
 def guarded_tool_request(cleaned: Callable[[Any], Any]) -> Callable[[ToolCallRequest], ToolCallRequest]:
-    """The same for tools; None where a call names no tool."""
+    """Makes requests whose tool is `cleaned`, whoever exchanges it later; None where a call names no tool."""
 
     class GuardedToolRequest(ToolCallRequest):
         def __setattr__(self, name: str, value: Any) -> None:

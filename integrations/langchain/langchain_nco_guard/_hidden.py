@@ -120,7 +120,7 @@ class HiddenCalls:
     async def aiterate(
         self, function: Callable[..., AsyncIterator[T]], *args: Any, **kwargs: Any
     ) -> AsyncIterator[T]:
-        """The same for an asynchronous one."""
+        """What an asynchronous iterator gives; it is closed with this one."""
         made = self.call(function, *args, **kwargs)
 
         async def following() -> Any:

@@ -28,7 +28,7 @@ def model_of(runnable: Any) -> BaseChatModel | None:
 
 
 def mapped(runnable: Any, change: Callable[[Any], Any]) -> Any:
-    """The same around other models. `change` is given each model, and each runnable that is not looked into."""
+    """What stands around models, around others. `change` is given each model, and what is not looked into."""
     if isinstance(runnable, RunnableBindingBase):
         bound = mapped(runnable.bound, change)
         return runnable if bound is runnable.bound else runnable.model_copy(update={"bound": bound})
@@ -79,7 +79,7 @@ def callbacks_of(runnable: Any) -> list[Any]:
 
 
 def uncached(runnable: Any) -> Any:
-    """The same without caches, which would keep what a model said before it was verified, and without handlers."""
+    """A runnable without caches, which would keep what a model said before it was verified, and without handlers."""
 
     def change(model: Any) -> Any:
         if not isinstance(model, BaseChatModel):

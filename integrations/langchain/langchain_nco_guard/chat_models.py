@@ -186,7 +186,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return cls(model=inner.model, tokenizer=inner.tokenizer, guard=guard, **options)
 
     def under(self, guard: GuardSource) -> Self:
-        """The same model under a further policy, which a call's own guard does not replace."""
+        """This model under a further policy, which a call's own guard does not replace."""
         further = as_guard(guard)
         if any(known.policy.digest == further.policy.digest for known in self._also):
             return self

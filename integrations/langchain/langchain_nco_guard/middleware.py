@@ -183,7 +183,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
-    """The same tool, its result cleaned before LangChain shows it to callbacks."""
+    """A tool like this one, its result cleaned before LangChain shows it to callbacks."""
     cleaned = tool.model_copy()
     # LangChain reads the signatures of these two, so they are replaced one by one and keep theirs.
     run, arun = tool._run, tool._arun

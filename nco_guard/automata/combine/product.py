@@ -168,7 +168,7 @@ class ProductMachine:
         return nearest
 
     def past_prompt(self, state: int) -> int:
-        """The same state, but without matches that end in what was read."""
+        """The state, but without matches that end in what was read."""
         owners = [self._owner[place] for place in self._row(state).tolist()]
         past = [self._member_state(i, self._members[i].past_prompt(own)) for i, own in owners]
         return self._intern(np.array(past, np.int32))

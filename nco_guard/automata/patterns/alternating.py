@@ -215,7 +215,7 @@ class AlternatingMachine(ThreadSets):
     def carried_with(
         self, states: Sequence[int], ds: Iterable[int]
     ) -> tuple[Self, list[int], dict[int, int]]:
-        """The same for states and Ds, and the numbers of Ds there."""
+        """`carried` for states and Ds, and the numbers of Ds there."""
         fresh = copy(self)
         fresh._start_over()
         fresh._states, fresh._state_ids = [], {}

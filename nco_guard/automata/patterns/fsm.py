@@ -139,7 +139,7 @@ class FsmMachine:
         return max(1, min(ahead, default=255))
 
     def past_prompt(self, state: int) -> int:
-        """The same state: a word is complete with its last character, and waits for nothing."""
+        """The state itself: a word is complete with its last character, and waits for nothing."""
         return state
 
     def beginnings(self, longest: int) -> list[CharSet]:

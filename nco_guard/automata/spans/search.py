@@ -64,7 +64,7 @@ def find_spans(machine: Searcher, text: str, *, beyond: int = -1) -> Iterator[tu
 def _spans_from_each(
     machine: AlternatingMachine | FsmMachine, classes: Sequence[int], beyond: int
 ) -> Iterator[tuple[int, int]]:
-    """The same place by place. Cost: for each place the length that a match from there lives."""
+    """The spans, found from one place after another. Cost: for each place the length that a match from there lives."""
     machine, _ = machine.carried(())
     state, position = machine.bare_start, 0
     while position <= len(classes):
@@ -84,7 +84,7 @@ def _spans_from_each(
 def _spans_before(
     machine: AlternatingMachine | FsmMachine, classes: Sequence[int], beyond: int
 ) -> Iterator[tuple[int, int]]:
-    """The same from where matches are known to be complete."""
+    """The spans, found backwards from where matches are known to be complete."""
     if not _completes(machine, classes):
         return
     states = [machine.start]

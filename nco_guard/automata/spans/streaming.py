@@ -300,7 +300,7 @@ class _PlainScanner:
 
 
 class _FoldedScanner:
-    """The same for a folded rule: the text is folded as it arrives, and spans are those of the original characters."""
+    """Spans of a folded rule: the text is folded as it arrives, and spans are those of the original characters."""
 
     def __init__(self, machine: FoldedMachine, beyond: int) -> None:
         self._spec: FoldSpec = machine.spec

@@ -232,7 +232,7 @@ class FoldedAhoCorasick(Automaton):
         return known
 
     def fresh(self) -> FoldedAhoCorasick:
-        """The same automaton with states to be met anew, sharing everything else."""
+        """This automaton with states to be met anew, sharing everything else."""
         other = copy(self)
         other._forget()
         return other

@@ -40,7 +40,7 @@ _REFUSED = {
 }
 
 
-# The same for encoder-decoder models.
+# What is refused besides for encoder-decoder models.
 _REFUSED_SEQ2SEQ = {
     "decoder_input_ids": "it begins the answer, and the guard's text begins after the start token",
     "decoder_inputs_embeds": "it begins the answer, and the guard's text begins after the start token",
@@ -50,7 +50,7 @@ _REFUSED_SEQ2SEQ = {
 
 _UNHEARD = "continuous batching does not do it"
 _MISLED = "continuous batching drops it, or does not show it the text"
-# The same for continuous batching, which would not say so.
+# What is refused besides under continuous batching, which would not say so.
 _REFUSED_CONTINUOUS = {
     **dict.fromkeys(("prompt_lookup_num_tokens", "stop_strings", "max_time", "output_scores"), _UNHEARD),
     **dict.fromkeys(("output_logits", "output_attentions", "output_hidden_states"), _UNHEARD),

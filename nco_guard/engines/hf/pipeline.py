@@ -141,11 +141,11 @@ class WrappedPipeline:
         return guarded(text_inputs, **options)
 
     def predict(self, X: Any) -> Any:
-        """The same as a call, under scikit-learn's name."""
+        """A call of the pipeline, under scikit-learn's name for it."""
         return self(X)
 
     def transform(self, X: Any) -> Any:
-        """The same as a call, under scikit-learn's name."""
+        """A call of the pipeline, under scikit-learn's other name for it."""
         return self(X)
 
     @property
@@ -154,7 +154,7 @@ class WrappedPipeline:
         return self._model(None)
 
     def under(self, guard: GuardLike) -> WrappedPipeline:
-        """The same pipeline under another guard."""
+        """This pipeline under another guard."""
         return WrappedPipeline(guard, self._pipe, self._sink, self._on_result)
 
     def _model(self, skip: bool | None) -> GuardedModel:

@@ -103,7 +103,7 @@ class VerifiedQueryEngine(_Prompts, BaseQueryEngine):
         return clean_nodes(self._cleaner.inside.call(self._inner.retrieve, query_bundle), self._cleaner)
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        """The same for an event loop."""
+        """The nodes that an answer would be made of, for an event loop."""
         found = await self._cleaner.inside.acall(self._inner.aretrieve, query_bundle)
         return clean_nodes(found, self._cleaner)
 
@@ -112,7 +112,7 @@ class VerifiedQueryEngine(_Prompts, BaseQueryEngine):
         return self._answer(self._cleaner.inside.call(self._inner.synthesize, *args, **kwargs))
 
     async def asynthesize(self, *args: Any, **kwargs: Any) -> Any:
-        """The same for an event loop."""
+        """An answer made of nodes, for an event loop."""
         return self._answer(await self._cleaner.inside.acall(self._inner.asynthesize, *args, **kwargs))
 
 

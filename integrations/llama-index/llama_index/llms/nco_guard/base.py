@@ -212,7 +212,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         return guarded
 
     def with_guard(self, guard: GuardSource) -> Self:
-        """The same model under another guard, for code that calls the LLM without options (query engines, agents).
+        """This model under another guard, for code that calls the LLM without options (query engines, agents).
 
         A policy keeps the audit sink; a `Guard` brings its own.
         """
@@ -284,7 +284,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The same; the event loop goes on meanwhile."""
+        """`complete`, in a thread; the event loop goes on meanwhile."""
         request = self._completion(prompt, formatted, kwargs)
         return request.completion(await request.call.arun())
 
@@ -303,7 +303,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseAsyncGen:
-        """The same for an event loop."""
+        """`stream_complete` for an event loop, which goes on meanwhile."""
         request = self._completion(prompt, formatted, kwargs, streams=True)
 
         async def chunks() -> CompletionResponseAsyncGen:
@@ -322,7 +322,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The same; the event loop goes on meanwhile."""
+        """`chat`, in a thread; the event loop goes on meanwhile."""
         request = self._chat(messages, kwargs)
         return request.message(await request.call.arun())
 
@@ -339,7 +339,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """The same for an event loop."""
+        """`stream_chat` for an event loop, which goes on meanwhile."""
         request = self._chat(messages, kwargs, streams=True)
 
         async def chunks() -> ChatResponseAsyncGen:

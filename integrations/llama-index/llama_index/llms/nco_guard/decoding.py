@@ -132,7 +132,7 @@ class Call:
         yield self._last(read, read.finish(), results[0])
 
     async def astream(self) -> AsyncIterator[Reply]:
-        """The same for an event loop."""
+        """`stream` for an event loop, which goes on meanwhile."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         left = ReaderLeft()

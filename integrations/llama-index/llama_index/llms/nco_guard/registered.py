@@ -57,7 +57,7 @@ UNSEARCHABLE = (
     "video_resource",
     "obj",
 )
-"""The same of a node's fields."""
+"""Fields of nodes that cannot be looked into."""
 
 
 def _anew(value: BaseModel, changed: Mapping[str, Any]) -> Any:
@@ -69,7 +69,7 @@ def _anew(value: BaseModel, changed: Mapping[str, Any]) -> Any:
 
 
 def _resource(value: MediaResource, changed: Mapping[str, Any]) -> MediaResource:
-    """The same for a resource, whose fields keep their types: an address that matches goes, and so may a path."""
+    """A copy of a resource with other fields, which keep their types: an address that matches goes, as may a path."""
     fitting = dict(changed)
     if isinstance(path := fitting.get("path"), str):
         fitting["path"] = Path(path)

@@ -80,19 +80,19 @@ class ScriptedLLM(FunctionCallingLLM):
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The same."""
+        """The next message of the script."""
         message = self._next(messages)
         return ChatResponse(message=message, raw={"text": message.content})
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
-        """The same in pieces."""
+        """The next message of the script, in pieces."""
         chunks = self._pieces(self._next(messages))
         return (chunk for chunk in chunks)
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """The same in pieces."""
+        """The next message of the script, in pieces."""
         return _arriving(self._pieces(self._next(messages)))
 
     @llm_completion_callback()
@@ -103,13 +103,13 @@ class ScriptedLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The same."""
+        """The text of the next message."""
         message = self._next([ChatMessage(content=prompt)])
         return CompletionResponse(text=message.content or "", raw={"text": message.content})
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
-        """The same in pieces."""
+        """The text of the next message, in pieces."""
         chunks = self._pieces(self._next([ChatMessage(content=prompt)]))
         return (_completion(chunk) for chunk in chunks)
 
@@ -117,7 +117,7 @@ class ScriptedLLM(FunctionCallingLLM):
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseAsyncGen:
-        """The same in pieces."""
+        """The text of the next message, in pieces."""
         chunks = self._pieces(self._next([ChatMessage(content=prompt)]))
         return (_completion(chunk) async for chunk in _arriving(chunks))
 

@@ -35,7 +35,7 @@ def verified_tool(
     replacement: Replacement = None,
     audit: Sink | None = None,
 ) -> AsyncBaseTool:
-    """The same tool, its results verified: agents show them in their event streams, and hosted models read them.
+    """A tool like this one, its results verified: agents show them in their event streams, and hosted models read them.
 
         agent = FunctionAgent(tools=[verified_tool(tool, guard) for tool in tools], llm=llm)
 

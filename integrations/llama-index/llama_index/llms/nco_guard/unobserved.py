@@ -53,7 +53,7 @@ class Unobserved:
         raise clean
 
     async def acall(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """The same for an event loop."""
+        """What the coroutine returns."""
         token = _unobserved.set(True)
         try:
             return await function(*args, **kwargs)
@@ -74,7 +74,7 @@ class Unobserved:
                 self.call(close)
 
     async def aeach(self, stream: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """The same for an event loop."""
+        """The parts of an asynchronous stream; it is closed when its reader leaves."""
         try:
             while (part := await self.acall(anext, stream, _END)) is not _END:
                 yield part

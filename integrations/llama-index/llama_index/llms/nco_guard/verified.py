@@ -175,7 +175,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         return {**self.inner.to_payload(), **own}
 
     def with_guard(self, guard: GuardSource) -> Self:
-        """The same LLM under another guard, for code that calls it without options (query engines, agents)."""
+        """This LLM under another guard, for code that calls it without options (query engines, agents)."""
         chosen = guard_for_call(self._guard, guard)
         chosen.stream_verifier(replacement=self._replacement)
         other = self.model_copy(
@@ -201,7 +201,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The same; the event loop goes on meanwhile."""
+        """The inner LLM's `acomplete`, verified."""
         cleaner = self._cleaner(kwargs)
         return cleaner.completion(
             await cleaner.inside.acall(self.inner.acomplete, prompt, formatted=formatted, **kwargs)
@@ -226,7 +226,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseAsyncGen:
-        """The same for an event loop."""
+        """The inner LLM's `astream_complete`, verified."""
         cleaner = self._cleaner(kwargs)
         read = CompletionFilter(cleaner)
         stream = await cleaner.inside.acall(
@@ -253,7 +253,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The same; the event loop goes on meanwhile."""
+        """The inner LLM's `achat`, verified."""
         cleaner = self._cleaner(kwargs)
         return cleaner.chat(await cleaner.inside.acall(self.inner.achat, messages, **kwargs))
 
@@ -274,7 +274,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """The same for an event loop."""
+        """The inner LLM's `astream_chat`, verified."""
         cleaner = self._cleaner(kwargs)
         read = ChatFilter(cleaner)
         stream = await cleaner.inside.acall(self.inner.astream_chat, messages, **kwargs)
