@@ -10,11 +10,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from benchmarks.experiments.architectures import ARCHITECTURES
 from benchmarks.harness.options import Batches, Names, known
 
-__all__ = ["BASE", "COMPARED", "TABLES", "ExperimentOptions"]
+__all__ = ["BARE", "COMPARED", "TABLES", "ExperimentOptions"]
 
 #: The model alone, in records of experiments.
-BASE = "base"
-COMPARED = (BASE, "rejection", "guard-trie", "paper-nco", "ours")
+BARE = "base"
+COMPARED = (BARE, "rejection", "guard-trie", "paper-nco", "ours")
 TABLES = {"1": "1: profanity", "2": "2: PII"}
 
 
@@ -56,7 +56,7 @@ class ExperimentOptions(BaseModel):
     @property
     def chosen_methods(self) -> tuple[str, ...]:
         """The model alone among them, to which all others are relative."""
-        return tuple(dict.fromkeys((BASE, *(self.methods or COMPARED))))
+        return tuple(dict.fromkeys((BARE, *(self.methods or COMPARED))))
 
     @property
     def sizes(self) -> tuple[int, ...]:

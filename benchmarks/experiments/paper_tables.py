@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.experiments.architectures import ARCHITECTURES, small_config
-from benchmarks.experiments.options import BASE, COMPARED, TABLES, ExperimentOptions
+from benchmarks.experiments.options import BARE, COMPARED, TABLES, ExperimentOptions
 from benchmarks.experiments.output import Output
 from benchmarks.experiments.random_models import build_model, read_tokenizer
 from benchmarks.harness.building import build
@@ -41,7 +41,7 @@ from nco_guard.tokens import read_vocabulary
 __all__ = ["markdown", "run"]
 
 TITLES = {
-    BASE: "base, tokens/s",
+    BARE: "base, tokens/s",
     "rejection": "rejection sampling",
     "guard-trie": "GUARD",
     "paper-nco": "NCO (paper)",
@@ -170,7 +170,7 @@ class _Experiment:
             measured = []
             for key, each in found.items():
                 samples = dict(each.samples)
-                if each.status == "ok" and key != BASE:
+                if each.status == "ok" and key != BARE:
                     samples["setup_s"] = [setups[key]]
                 case = self.case(table, key, batch)
                 if not self.output.has(case):
@@ -187,7 +187,7 @@ def _prepare(key: str, constraint: ConstraintSet, world: World, device: str) -> 
     if key == "ours":
         made = Guard(constraint.policy, cache=False)
         made.bind(world.tokenizer, vocab_width=world.vocabulary.width)
-    elif key != BASE:
+    elif key != BARE:
         made = build(METHODS[key], constraint, world, device=device).other()
     return made, time.perf_counter() - started
 
@@ -230,13 +230,13 @@ def _compare(generator: Generator, repeats: int) -> dict[str, Run]:
             peaks[key] = max(peaks[key], peak)
             if number:
                 speeds[key].append(speed)
-    for key in set(speeds) - set(failed) if BASE in failed else ():
+    for key in set(speeds) - set(failed) if BARE in failed else ():
         failed[key] = Run("failed", "the model alone did not run", {})
     runs: dict[str, Run] = {}
     for key, reached in speeds.items():
         samples = {"tokens_per_s": reached, "device_peak_mib": [peaks[key]]}
-        if key != BASE and key not in failed:
-            samples["relative_ratio"] = [r / b for r, b in zip(reached, speeds[BASE], strict=True)]
+        if key != BARE and key not in failed:
+            samples["relative_ratio"] = [r / b for r, b in zip(reached, speeds[BARE], strict=True)]
         runs[key] = failed.get(key) or Run("ok", "", samples)
     return runs
 
@@ -304,7 +304,7 @@ def _cell(measurement: Measurement | None) -> str:
         return "-"
     if measurement.status != "ok":
         return measurement.status
-    base = measurement.case.method == BASE
+    base = measurement.case.method == BARE
     values = measurement.samples["tokens_per_s" if base else "relative_ratio"]
     factor = 1 if base else 100
     mean = factor * statistics.mean(values)

@@ -36,7 +36,7 @@ def this_machine() -> Machine:
         cores=cores(),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
-        accelerator=found.value or found.reason,
+        accelerator=found.value or "unknown",
         load_before=load(),
     )
 

@@ -23,6 +23,7 @@ from benchmarks.inputs.constraints import PRESETS
 
 __all__ = ["measure", "run", "show"]
 
+NAMES = ("pii", "secrets", "ldnoobw")  # of `PRESETS`
 KINDS = ("no cache", "empty cache", "warm cache")
 STAGES = ("import", "tokenizer", "vocabulary", "tree", "compile", "bind", "first_mask", "text", "save")
 
@@ -51,7 +52,7 @@ def run(tokenizer: Path, cache: Path | None) -> tuple[Samples, str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
     root = Path(__file__).resolve().parents[2]
     environment["PYTHONPATH"] = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, first_masks.__file__, str(tokenizer), "pii,secrets,ldnoobw", str(cache or "")]
+    command = [sys.executable, first_masks.__file__, str(tokenizer), ",".join(NAMES), str(cache or "")]
     started = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     elapsed = time.perf_counter() - started

@@ -105,11 +105,12 @@ def _processor_steps(built: Built, rows: Ids) -> tuple[list[float], list[bool]]:
     ours, processor = built.bound, built.processor()
     seconds: list[float] = []
     fresh: list[bool] = []
-    scores = random_scores(len(rows), built.width)
+    clean = random_scores(len(rows), built.width)
+    scores = torch.empty_like(clean)
     for seen in seen_ids(rows):
+        scores.copy_(clean)
         before = ours.tables.state_count if ours is not None else 0
-        fresh_scores = scores.clone()
-        seconds.append(timed(partial(processor, seen, fresh_scores))[1])
+        seconds.append(timed(partial(processor, seen, scores))[1])
         fresh.append(ours is not None and ours.tables.state_count != before)
     return seconds, fresh
 

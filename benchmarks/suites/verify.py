@@ -36,7 +36,7 @@ __all__ = ["against_definition", "bare_search", "measure", "show", "speeds"]
 PIECE = 1 << 16
 FASTEST = "Verifier, one text"
 DEFINITION, RE = "the definition", "re, a pattern for each rule"
-METHODS = (FASTEST, "Verifier, pieces of 64 KiB", "Verifier, texts of 8 lines", DEFINITION, RE)
+WAYS = (FASTEST, "Verifier, pieces of 64 KiB", "Verifier, texts of 8 lines", DEFINITION, RE)
 BARE = "LDNOOBW-en, the bare search"
 
 
@@ -62,7 +62,7 @@ def measure(plan: Plan) -> None:
     plan.collector.notes[f"verify: {len(text):,} characters; the definition and re on {part:,}"] = None
     for constraint in POLICIES:
         plan.say(f"verify: {constraint.name}")
-        cases = {method: case_of("verify", method, constraint, plan.world) for method in METHODS}
+        cases = {method: case_of("verify", method, constraint, plan.world) for method in WAYS}
         plan.together(cases, plan.bounds(), speeds, constraint, text, text[:part], plan.options.repeats)
         case = case_of("verify", "comparison", constraint, plan.world)
         plan.check(case, against_definition, constraint, text, text[:part], plan.world)
@@ -83,10 +83,10 @@ def speeds(constraint: ConstraintSet, text: str, part: str, rounds: int) -> dict
         (part, lambda: verify_by_definition(compiled, part)),
         (part, lambda: [list(pattern.finditer(part)) for pattern in patterns.values()]),
     )
-    found = in_turns({method: call for method, (_, call) in zip(METHODS, calls, strict=True)}, rounds)
+    found = in_turns({method: call for method, (_, call) in zip(WAYS, calls, strict=True)}, rounds)
     samples: dict[str, Samples] = {
         method: {"mb_per_s": [megabytes(of) / seconds for seconds in found[method]]}
-        for method, (of, _) in zip(METHODS, calls, strict=True)
+        for method, (of, _) in zip(WAYS, calls, strict=True)
     }
     samples[FASTEST]["findings_count"] = [len(verifier.verify(text).findings)]
     samples[RE]["otherwise_count"] = [len(_spans(compiled, part) ^ _spans_by_re(patterns, part))]
