@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+import langchain_nco_guard
+import nco_guard
+
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -176,3 +179,15 @@ def test_no_docstring_says_only_that_it_is_the_same() -> None:
     files = [path for room in rooms for path in room.rglob("*.py") if "tests" not in path.parts]
     assert len(files) > 100
     assert not [path for path in files if '"""The same' in path.read_text(encoding="utf-8")]
+
+
+def test_all_distributions_have_the_version_that_the_changelog_is_at() -> None:
+    (first, *_) = re.findall(r"^## (\S+),", text_of("CHANGELOG.md"), re.M)
+    pages = [
+        "pyproject.toml",
+        *(f"integrations/{each}/pyproject.toml" for each in ("langchain", "llama-index")),
+    ]
+    found = {tomllib.loads(text_of(page))["project"]["version"] for page in pages}
+    found |= {nco_guard.__version__, langchain_nco_guard.__version__}
+    assert len(found) == 1
+    assert found.pop().partition(".dev")[0] == first

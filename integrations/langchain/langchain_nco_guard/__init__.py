@@ -23,4 +23,4 @@ __all__ = [
     "guard_runnable",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
