@@ -72,7 +72,7 @@ def rules_at_fault(bound: BoundGuard, texts: Sequence[str]) -> list[tuple[str, .
         session = bound.session()
         for byte in text.encode():
             if byte in session.forbidden_ids():
-                found.append(bound.tables.rules_at_fault(session._state, byte))
+                found.append(bound.tables.rules_at_fault(session._text.state(bound.tables), byte))
             else:
                 session.advance(byte)
     return found

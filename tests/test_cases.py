@@ -160,7 +160,7 @@ def test_masks_let_through_what_has_no_match_and_nothing_else(case: Case) -> Non
             session = bound.session()
             for token in split(text, vocabulary, rng):
                 mask = session.mask()
-                states = bound.tables.components(session._state)
+                states = bound.tables.components(session._text.state(bound.tables))
                 assert np.array_equal(
                     mask, bruteforce.forbidden(bound.tables.constraints, states, vocabulary)
                 )

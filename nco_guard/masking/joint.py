@@ -101,22 +101,13 @@ class JointTables:
         self._followings = [table.next for table in self.tables]
         self._hard = [i for i, c in enumerate(self.constraints) if c.hard]
         self._soft = [i for i, c in enumerate(self.constraints) if not c.hard and c.penalty]
-        together = None if like is None or forget else like._together
-        hard = [self.tables[i] for i in self._hard]
-        with self._turns.taken():  # automata that others step meanwhile may be among these
-            self._together: HardConstraints = HardConstraints(
-                hard, vocabulary, tree, self._paths, together, self._turns.give_way
-            )
-        self._lost_rules = LostRules(
-            self.tables, self._together, vocabulary, tree, self._paths, self._quotients
-        )
+        self._join_hard(None if like is None or forget else like._together)
         self._eos = frozenset(vocabulary.eos_ids)
         self._unusable = frozenset(vocabulary.unusable_ids)
 
         self._states: list[tuple[int, ...]] = []
-        self._lost: dict[
-            int, tuple[int, ...]
-        ] = {}  # rules that do not count there, of states after a forced token
+        # Of states after a forced token: the rules that do not count there.
+        self._lost: dict[int, tuple[int, ...]] = {}
         self._ids: dict[tuple[int, ...], int] = {}
         self._next: list[dict[int, int]] = []
         self._forbidden: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -131,6 +122,16 @@ class JointTables:
         self.start = self._intern(tuple(self._first(c) for c in self.constraints))
         if like is None:
             self._look_ahead()
+
+    def _join_hard(self, like: HardConstraints | None) -> None:
+        hard = [self.tables[i] for i in self._hard]
+        with self._turns.taken():  # automata that others step meanwhile may be among these
+            self._together: HardConstraints = HardConstraints(
+                hard, self.vocabulary, self._tree, self._paths, like, self._turns.give_way
+            )
+        self._lost_rules = LostRules(
+            self.tables, self._together, self.vocabulary, self._tree, self._paths, self._quotients
+        )
 
     def _tables_of(
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]

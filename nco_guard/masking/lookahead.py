@@ -82,20 +82,7 @@ class HardConstraints:
         self._vocabulary = vocabulary
         self._width = vocabulary.width
         self._paths = paths
-        self._unusable = frozenset(vocabulary.unusable_ids)
-        self._never: Ids = np.array(sorted(self._unusable), np.int64)
-        self._with_text: NDArray[np.bool_] = np.zeros(self._width, bool)
-        self._with_text[tree.order] = True
-        self._text_count = len(tree.order)
-        self._silent_ends = [
-            t for t in vocabulary.eos_ids if not vocabulary.tokens[t] and t not in self._unusable
-        ]
-        self._ends_with_text = [
-            t for t in vocabulary.eos_ids if vocabulary.tokens[t] and t not in self._unusable
-        ]
-        silent = ~self._with_text
-        silent[list(vocabulary.eos_ids)] = False
-        self._silent: Ids = np.flatnonzero(silent)
+        self._sort_tokens(tree)
         self._ways_within = [paths.within(tokens) for tokens in range(HORIZON + 1)]
 
         # Well-formed UTF-8 is a constraint like others, but what it wants is among the short texts.
@@ -128,6 +115,21 @@ class HardConstraints:
         self._ways_out = WaysOut(self._watched, tables)
         self._further_sets: dict[bytes, WaysOut | FewTokens] = {}
         self._further_of: dict[tuple[int, int], WaysOut | FewTokens | Ids | None] = {}
+
+    def _sort_tokens(self, tree: PrefixTree) -> None:
+        """Which tokens have text, which end it, and which do neither."""
+        vocabulary = self._vocabulary
+        self._unusable = frozenset(vocabulary.unusable_ids)
+        self._never: Ids = np.array(sorted(self._unusable), np.int64)
+        self._with_text: NDArray[np.bool_] = np.zeros(self._width, bool)
+        self._with_text[tree.order] = True
+        self._text_count = len(tree.order)
+        ends = [token for token in vocabulary.eos_ids if token not in self._unusable]
+        self._silent_ends = [token for token in ends if not vocabulary.tokens[token]]
+        self._ends_with_text = [token for token in ends if vocabulary.tokens[token]]
+        silent = ~self._with_text
+        silent[list(vocabulary.eos_ids)] = False
+        self._silent: Ids = np.flatnonzero(silent)
 
     # -- each constraint by itself -----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -213,7 +213,13 @@ def decoding_of(backend: Any, tokenizer_name: str) -> Decoding:
     if names == ["Metaspace"]:
         return _metaspace(steps[0], "unigram" if model == "Unigram" else "metaspace")
 
-    decoding = Decoding(family="unigram" if model == "Unigram" else "sentencepiece")
+    return _chained(steps, "unigram" if model == "Unigram" else "sentencepiece", refuse)
+
+
+def _chained(steps: Sequence[dict[str, Any]], family: str, refuse: Callable[..., TokenizerError]) -> Decoding:
+    """The decoding of a chain of steps; any other than those that SentencePiece's families have is refused."""
+    names = [step.get("type") for step in steps]
+    decoding = Decoding(family=family)
     fused = False
     for step, name in zip(steps, names, strict=True):
         if name == "Replace" and not fused and not decoding.byte_fallback:

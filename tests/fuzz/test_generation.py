@@ -125,7 +125,7 @@ class Fuzzer:
         for row in rows:
             session = bound.session()
             for token in row:
-                state = session._state
+                state = session._text.state(tables)
                 if state >= 0 and state not in seen:
                     seen.add(state)
                     expected = bruteforce.forbidden(

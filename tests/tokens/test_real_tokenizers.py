@@ -170,7 +170,7 @@ def test_mistral_special_tokens_separate_characters() -> None:
     """decode() begins anew after a skipped special token, so no character may go on there."""
     tokenizer = mistral("tekken_240911.json")
     session = BoundGuard(compile_policy(policy()), read_vocabulary(tokenizer)).session()
-    tokens, special = session._bound.vocabulary.tokens, session._bound.vocabulary.special_ids
+    tokens, special = session._text.bound.vocabulary.tokens, session._text.bound.vocabulary.special_ids
     lead, rest = tokens.index(b"\xc3"), tokens.index(b"\xa9")
     silent = next(index for index in special if index != tokenizer.eos_token_id)
     assert not session.mask()[silent]

@@ -171,16 +171,7 @@ def escaping_text(pattern: Machine, stop: Machine | _Nothing, *, limit: int = 50
     many matches could overlap. (Matches of a folded pattern are followed all together.) Cost: breadth-first over pairs
     of states, at most `limit`; beyond that `StateLimitError`.
     """
-    # Surrogates are in no text, so characters that are alike up to beyond them are shown by the first after them.
-    starts = {*pattern.classes.starts.tolist(), *stop.classes.starts.tolist(), _AFTER_SURROGATES}
-    edges = np.array(sorted(starts), np.uint32)
-    codes: dict[tuple[int, int], int] = {}
-    for code, a, b in zip(
-        edges.tolist(), pattern.classes.of(edges).tolist(), stop.classes.of(edges).tolist(), strict=True
-    ):
-        best = codes.get((a, b))
-        if not 0xD800 <= code <= 0xDFFF and (best is None or (not 0x20 < best < 0x7F and 0x20 < code < 0x7F)):
-            codes[(a, b)] = code
+    codes = _codes(pattern.classes, stop.classes)
     single = None if isinstance(pattern, FoldedMachine) else pattern
     start = (pattern.start if single is None else single.bare_start, stop.start, single is None)
     came_from: dict[_Place, tuple[_Place, int | None] | None] = {start: None}
@@ -227,6 +218,19 @@ def escaping_text(pattern: Machine, stop: Machine | _Nothing, *, limit: int = 50
                 "use a simpler pattern"
             )
     return None
+
+
+def _codes(one: CharClasses, other: CharClasses) -> dict[tuple[int, int], int]:
+    """For each pair of classes a character that is in both, one that can be seen where there is one."""
+    # Surrogates are in no text, so characters that are alike up to beyond them are shown by the first after them.
+    starts = {*one.starts.tolist(), *other.starts.tolist(), _AFTER_SURROGATES}
+    edges = np.array(sorted(starts), np.uint32)
+    codes: dict[tuple[int, int], int] = {}
+    for code, a, b in zip(edges.tolist(), one.of(edges).tolist(), other.of(edges).tolist(), strict=True):
+        best = codes.get((a, b))
+        if not 0xD800 <= code <= 0xDFFF and (best is None or (not 0x20 < best < 0x7F and 0x20 < code < 0x7F)):
+            codes[(a, b)] = code
+    return codes
 
 
 def _spell(came_from: dict[_Place, tuple[_Place, int | None] | None], place: _Place) -> str:
