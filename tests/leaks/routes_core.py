@@ -16,10 +16,12 @@ from transformers import BatchEncoding, ContinuousBatchingConfig
 from transformers.generation import BaseStreamer
 from typer.testing import CliRunner
 
+import nco_guard
 from nco_guard import Guard, Verifier, verify
 from nco_guard.audit import JsonLinesSink, read_events
 from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import ViolationError
+from nco_guard.scan import exposure
 from tests.leaks.local import insisting, knowing_tokenizer, longing, pipe_of, tokenizer
 from tests.leaks.routes import Route, Run, route, routes
 
@@ -296,6 +298,13 @@ def redact(run: Run) -> None:
     run.places.add("redaction", done)
 
 
+@route(ROUTES, "redact", carries=["text"], covers=["nco_guard.redact"], unchanged=True)
+def redact_by_a_policy(run: Run) -> None:
+    done = nco_guard.redact(run.guard().policy, run.value())
+    run.places.returned(done.text)
+    run.places.add("redaction", done)
+
+
 def _reported(run: Run, made: Any) -> None:
     run.places.add("report", made)
     run.places.add("report as text", [repr(made), str(made)])
@@ -307,6 +316,11 @@ _report = partial(route, ROUTES, carries=["text"], silent=True)
 @_report("Guard.verify", covers=["nco_guard.Guard.verify", "nco_guard.Report", "nco_guard.Finding"])
 def verified(run: Run) -> None:
     _reported(run, run.guard().verify(run.value()))
+
+
+@_report("exposure", covers=["nco_guard.Exposure"])
+def exposed(run: Run) -> None:
+    _reported(run, exposure(run.guard().policy, run.value()))
 
 
 @_report("Verifier.verify_many")
