@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nco_guard import Guard, Policy
 from nco_guard.guards import derived
 from nco_guard.policy import AutomatonRule, Rule
-from nco_guard.session import BoundGuard
 
-__all__ = ["bind_to_model", "joined", "seeing_through_json"]
+__all__ = ["joined", "seeing_through_json"]
 
 _JSON_SUFFIX = ":json"
 
@@ -56,13 +53,3 @@ def seeing_through_json(guard: Guard) -> Guard:
         return guard.policy.with_rules(*twins) if twins else guard.policy
 
     return derived(guard, "json", doubled)
-
-
-def bind_to_model(guard: Guard, model: Any, tokenizer: Any) -> BoundGuard:
-    """The guard bound as generation will bind it; raises `TokenizerError` for a tokenizer that does not fit."""
-    from nco_guard.engines.hf.inputs import logits_width  # needs torch, which whoever only verifies has not
-
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if ends is not None and not hasattr(ends, "__iter__"):
-        ends = [ends]
-    return guard.bind(tokenizer, vocab_width=logits_width(model), eos_token_ids=sorted(ends or ()))

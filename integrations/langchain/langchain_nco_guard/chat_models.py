@@ -42,10 +42,11 @@ from langchain_nco_guard._chat_format import (
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import ChatFields
-from langchain_nco_guard._guards import bind_to_model, joined, seeing_through_json
+from langchain_nco_guard._guards import joined, seeing_through_json
 from langchain_nco_guard._structured import parsed_output
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
+from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
@@ -171,8 +172,9 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 "tokenizer: it has no chat template, so messages cannot be put to the model; set its chat_template"
             )
         self.model_name = self.model_name or str(getattr(self.model.config, "_name_or_path", "") or "local")
-        bind_to_model(self.guard, self.model, self.tokenizer)
-        Settings(self.model, self._options({})).refuse_unsupported()
+        settings = Settings(self.model, self._options({}))
+        settings.refuse_unsupported()
+        bind_to_model(self.guard, self.model, self.tokenizer, settings)
         return self
 
     @classmethod
@@ -304,7 +306,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         offered = [convert_to_openai_tool(tool) for tool in tools]
         choice = _chosen(tool_choice, [tool["function"]["name"] for tool in offered])
         # Both are needed before the first call, and what is wrong with them is to be known now.
-        bind_to_model(seeing_through_json(self._enforced()), self.model, self.tokenizer)
+        settings = Settings(self.model, self._options({}))
+        bind_to_model(seeing_through_json(self._enforced()), self.model, self.tokenizer, settings)
         return self.bind(tools=offered, **({} if choice is None else {"tool_choice": choice}), **kwargs)
 
     def with_structured_output(
@@ -384,13 +387,13 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             name = choice if choice in by_name else self._likeliest(prompt, [*by_name])
             prefill = _opening(name) + ', "arguments": ' + _arguments_opening(by_name[name])
         encoded = self._encode(prompt + prefill)
-        bound = bind_to_model(guard, self.model, self.tokenizer)
         ids = encoded["input_ids"][0].tolist()
         stops = tuple(dict.fromkeys((*(self.stop or ()), *(stop or ()))))
         options = self._options(given)
         if stops:
             options["stop_strings"] = list(stops)
         settings = Settings(self.model, options)
+        bound = bind_to_model(guard, self.model, self.tokenizer, settings)
         return _Call(
             guard=guard,
             encoded=encoded,

@@ -17,10 +17,10 @@ from transformers import StoppingCriteria
 
 from langchain_nco_guard._chat_format import Reply
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._guards import bind_to_model
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
+from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.streaming import in_pieces
@@ -119,10 +119,8 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        pipe = unwrap(self._guarded())
-        Settings(pipe.model, {**pipe._forward_params, **self._options({})}).refuse_unsupported()
-        bind_to_model(self.guard, pipe.model, pipe.tokenizer)
-        self.pipeline = pipe
+        self._bound()
+        self.pipeline = unwrap(self._guarded())
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -148,7 +146,9 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     def _bound(self) -> BoundGuard:
         pipe = unwrap(self._guarded())
-        return bind_to_model(self.guard, pipe.model, pipe.tokenizer)
+        settings = Settings(pipe.model, {**pipe._forward_params, **self._options({})})
+        settings.refuse_unsupported()
+        return bind_to_model(self.guard, pipe.model, pipe.tokenizer, settings)
 
     @classmethod
     def from_model_id(  # type: ignore[override]

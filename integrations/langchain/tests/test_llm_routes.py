@@ -18,10 +18,10 @@ from langchain_core.runnables import Runnable
 from langchain_huggingface import ChatHuggingFace, HuggingFacePipeline
 
 from langchain_nco_guard import GuardedPipeline
-from langchain_nco_guard._guards import bind_to_model
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
 from nco_guard.demo import chat, model_path
+from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.errors import DeadEndError, PolicyError, TokenizerError, UnsupportedError
 
 QUESTIONS = ["How can I reach Daniel Cohen?", "What contact details do we have for Maria Lopez?"]

@@ -32,7 +32,16 @@ from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["GenerationResult", "GuardLike", "Outcome", "generate", "generate_ids", "guards_for", "stream"]
+__all__ = [
+    "GenerationResult",
+    "GuardLike",
+    "Outcome",
+    "bind_to_model",
+    "generate",
+    "generate_ids",
+    "guards_for",
+    "stream",
+]
 
 Sink = Callable[[StepReport], None]
 
@@ -177,7 +186,7 @@ def stream(
     _, settings = _checked(model, {**inputs, **options}, sink)
     if settings.sequences > 1:
         raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
-    _bind(guard, model, tokenizer, settings, skip_special_tokens)
+    bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)
 
     def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
         criteria = [*checked_list("stopping_criteria", options.get("stopping_criteria")), closed]
@@ -280,7 +289,9 @@ def _rows_of(
 ) -> _Rows:
     """The rows, their guards bound."""
     distinct = list({id(each): each for each in guards}.values())
-    bound_of = {id(each): _bind(each, model, tokenizer, settings, skip_special_tokens) for each in distinct}
+    bound_of = {
+        id(each): bind_to_model(each, model, tokenizer, settings, skip_special_tokens) for each in distinct
+    }
     bounds = [bound_of[id(each)] for each in guards]
     vocabulary = common_vocabulary(bounds)
     pad = pad_token_id(settings, tokenizer, vocabulary)
@@ -378,9 +389,18 @@ def _checked(model: Any, options: Mapping[str, Any], sink: Sink | None) -> tuple
     return arguments, settings
 
 
-def _bind(
-    guard: GuardLike, model: Any, tokenizer: Any, settings: Settings, skip_special_tokens: bool
+def bind_to_model(
+    guard: GuardLike,
+    model: Any,
+    tokenizer: Any,
+    settings: Settings | None = None,
+    skip_special_tokens: bool = True,
 ) -> BoundGuard:
+    """The guard bound as a generation with these settings binds it (None: those of the model).
+
+    Errors: `TokenizerError` for a tokenizer that does not fit the model.
+    """
+    settings = Settings(model, {}) if settings is None else settings
     return guard.bind(
         tokenizer,
         vocab_width=logits_width(model),

@@ -44,7 +44,7 @@ from llama_index.llms.nco_guard.responses import Request
 
 from nco_guard import BoundGuard, Guard
 from nco_guard.audit import Sink
-from nco_guard.engines.hf.inputs import logits_width
+from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
@@ -496,5 +496,4 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         return Request(call)
 
     def _bind(self, guard: Guard, options: Mapping[str, Any]) -> BoundGuard:
-        ends = sorted(Settings(self._model, options).eos_token_ids)
-        return guard.bind(self._tokenizer, vocab_width=logits_width(self._model), eos_token_ids=ends)
+        return bind_to_model(guard, self._model, self._tokenizer, Settings(self._model, options))
