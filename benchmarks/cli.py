@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. 1 where a mask, a text or a span differed from its definition, 2 for errors, said on stderr."""
     # Asked through the driver, CUDA would be begun in this process, which is forked.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads, neither
     try:
         given = read(arguments)
         status: int = given.command(given)

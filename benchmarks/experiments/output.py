@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.machine import commit, load, this_machine, versions
+from benchmarks.harness.machine import begun, load, save
 from benchmarks.harness.record import Case, Measurement, Record, read_record
 from benchmarks.harness.targets import judge_accelerator
 from nco_guard.errors import NCOGuardError
@@ -30,33 +27,20 @@ class Output:
     @classmethod
     def open(cls, folder: Path, options: dict[str, Any], show: Callable[[Record], str]) -> Output:
         """Go on with the record in the folder, or begin one. Raises `NCOGuardError` if it had other options."""
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / "results.json"
         if path.exists():
             record = read_record(path)
             if record.options != options:
                 raise NCOGuardError(f"{path} is of a run with other options; choose another folder")
             return cls(folder, options, record, show)
-        record = Record(
-            started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            seconds=0,
-            command=shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
-            machine=this_machine(),
-            versions=versions(),
-            commit=commit(),
-            options=options,
-            notes=[],
-            measurements=[],
-            checks=[],
-        )
-        return cls(folder, options, record, show)
+        return cls(folder, options, begun(options), show)
 
     def has(self, case: Case) -> bool:
         """Whether the case was measured, now or in an earlier run."""
         return any(m.case == case for m in self.record.measurements)
 
     def add(self, found: Sequence[Measurement], seconds: float, note: str) -> None:
-        """Keep measurements on disk; a file is never half written."""
+        """Keep measurements on disk."""
         notes = list(dict.fromkeys([*self.record.notes, note]))
         self.record = self.record.model_copy(
             update={
@@ -67,10 +51,4 @@ class Output:
             }
         )
         self.record = self.record.model_copy(update={"targets": judge_accelerator(self.record)})
-        for name, text in (
-            ("results.json", self.record.model_dump_json(indent=1) + "\n"),
-            ("results.md", self.show(self.record)),
-        ):
-            part = self.folder / f"{name}.part"
-            part.write_text(text, encoding="utf-8")
-            part.replace(self.folder / name)
+        save(self.record, self.folder, self.show(self.record))

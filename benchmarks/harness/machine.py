@@ -1,17 +1,21 @@
-"""Where a run takes place, and with what."""
+"""Where a run takes place and with what, and the files that it leaves."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness.processes import Bounds, isolated
-from benchmarks.harness.record import Machine
+from benchmarks.harness.record import Machine, Record
 
-__all__ = ["commit", "cores", "load", "this_machine", "versions"]
+__all__ = ["begun", "cores", "load", "save", "this_machine"]
 
 _PACKAGES = (
     "nco-guard",
@@ -23,6 +27,33 @@ _PACKAGES = (
     "xgrammar",
     "interegular",
 )
+
+
+def begun(options: dict[str, Any]) -> Record:
+    """The record of a run that begins now, without anything measured."""
+    return Record(
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seconds=0,
+        command=shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        machine=this_machine(),
+        versions=versions(),
+        commit=commit(),
+        options=options,
+        notes=[],
+        measurements=[],
+        checks=[],
+    )
+
+
+def save(record: Record, folder: Path, shown: str) -> list[Path]:
+    """`results.json` and, as it is shown, `results.md` in a folder; neither is ever half written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "results.json", folder / "results.md"]
+    for path, text in zip(paths, (record.model_dump_json(indent=1) + "\n", shown), strict=True):
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    return paths
 
 
 def this_machine() -> Machine:
