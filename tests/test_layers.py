@@ -37,6 +37,19 @@ def test_layers_are_kept() -> None:
     assert found == int(not SUCCESS), "run lint-imports to see which import breaks which contract"
 
 
+@pytest.mark.parametrize("room", ["nco_guard", "integrations", "benchmarks", "tools", "tests", "examples"])
+def test_files_and_functions_are_short_enough_to_be_read_in_one_go(room: str) -> None:
+    found = []
+    for path in sorted((ROOT / room).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text))
+        functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        long = [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 60]
+        if long or text.count("\n") > 600:
+            found.append((path, long))
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "name", ["nco_guard", "langchain_nco_guard", "llama_index.llms.nco_guard", "benchmarks", "tools"]
 )
