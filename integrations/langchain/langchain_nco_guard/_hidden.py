@@ -8,9 +8,9 @@ A call made here runs in a context of its own, in which the first two are a mana
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManager, StdOutCallbackHandler
@@ -20,11 +20,11 @@ from langchain_core.tracers.context import _configure_hooks, tracing_v2_callback
 from langsmith.run_helpers import _set_tracing_context
 
 from nco_guard.errors import UnsupportedError
+from nco_guard.values.calls import CleanCalls
 
 __all__ = ["HiddenCalls"]
 
 T = TypeVar("T")
-_END = object()
 
 
 class _Silence(BaseCallbackHandler):
@@ -56,7 +56,7 @@ def _silent() -> CallbackManager:
     return manager
 
 
-class HiddenCalls:
+class HiddenCalls(CleanCalls):
     """One context, in which calls are made one after the other.
 
     configurable: the values of configurable fields, as in a `RunnableConfig`. error: what an error of a call is to be
@@ -68,7 +68,7 @@ class HiddenCalls:
         configurable: Mapping[str, Any],
         error: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> None:
-        self._error = error
+        super().__init__(error)
         self.config: RunnableConfig = {
             "callbacks": _silent(),
             "configurable": {k: v for k, v in configurable.items() if not k.startswith("__")},
@@ -85,50 +85,11 @@ class HiddenCalls:
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """The value of a function."""
-        try:
-            return self._context.run(partial(function, *args, **kwargs))
-        except BaseException as error:
-            if (shown := self._error(error)) is error:
-                raise
-        raise shown  # here, so that it does not carry the other one as its context
+        value: T = super().call(self._context.run, function, *args, **kwargs)
+        return value
 
-    async def acall(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
-        """The value of a coroutine function."""
-        made = self._context.run(partial(function, *args, **kwargs))
-
+    async def acall(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """The value of what is awaited."""
         # Inside the task: what ends a program goes from there to the event loop, and not by way of who waits for it.
-        async def shown_as_it_may_be() -> T:
-            try:
-                return await made
-            except BaseException as error:
-                if (shown := self._error(error)) is error:
-                    raise
-            raise shown
-
-        return await asyncio.get_running_loop().create_task(shown_as_it_may_be(), context=self._context)
-
-    def iterate(self, function: Callable[..., Iterator[T]], *args: Any, **kwargs: Any) -> Iterator[T]:
-        """What an iterator gives; it is closed with this one."""
-        made = self.call(function, *args, **kwargs)
-        try:
-            while (one := self.call(next, made, _END)) is not _END:
-                yield one
-        finally:
-            if (close := getattr(made, "close", None)) is not None:
-                self.call(close)
-
-    async def aiterate(
-        self, function: Callable[..., AsyncIterator[T]], *args: Any, **kwargs: Any
-    ) -> AsyncIterator[T]:
-        """What an asynchronous iterator gives; it is closed with this one."""
-        made = self.call(function, *args, **kwargs)
-
-        async def following() -> Any:
-            return await anext(made, _END)
-
-        try:
-            while (one := await self.acall(following)) is not _END:
-                yield one
-        finally:
-            if (close := getattr(made, "aclose", None)) is not None:
-                await self.acall(close)
+        called = super().acall(function, *args, **kwargs)
+        return await asyncio.get_running_loop().create_task(called, context=self._context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -22,6 +22,7 @@ from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatMode
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
+from nco_guard.values.calls import CleanCalls
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -188,23 +189,18 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     # LangChain reads the signatures of these two, so they are replaced one by one and keep theirs.
     run, arun = tool._run, tool._arun
 
+    calls = CleanCalls(partial(_clean_error, cleaner=cleaner))
+
     @wraps(run)
     def clean_run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return cleaner.value(run(*args, **kwargs))
-        except BaseException as error:
-            if (clean := _clean_error(error, cleaner)) is error:
-                raise
-        raise clean  # here, so that it does not carry the other one as its context
+        return calls.call(lambda: cleaner.value(run(*args, **kwargs)))
 
     @wraps(arun)
     async def clean_arun(*args: Any, **kwargs: Any) -> Any:
-        try:
+        async def clean() -> Any:
             return cleaner.value(await arun(*args, **kwargs))
-        except BaseException as error:
-            if (clean := _clean_error(error, cleaner)) is error:
-                raise
-        raise clean
+
+        return await calls.acall(clean)
 
     object.__setattr__(cleaned, "_run", clean_run)
     object.__setattr__(cleaned, "_arun", clean_arun)

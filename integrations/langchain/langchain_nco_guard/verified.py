@@ -317,7 +317,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         cleaner = self._cleaner(kwargs)
         stream, hidden = cleaner.stream(), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
-        for message in hidden.iterate(uncached(self.inner).stream, messages, **request):
+        for message in hidden.each(hidden.call(uncached(self.inner).stream, messages, **request)):
             for shown in stream.feed(_as_chunk(_own(_message(message)))):
                 yield ChatGenerationChunk(message=shown)
         for shown in stream.finish():
@@ -336,7 +336,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         cleaner = self._cleaner(kwargs)
         stream, hidden = cleaner.stream(), self._hidden(cleaner)
         request = self._request(hidden, stop, kwargs)
-        async for message in hidden.aiterate(uncached(self.inner).astream, messages, **request):
+        async for message in hidden.aeach(hidden.call(uncached(self.inner).astream, messages, **request)):
             for shown in stream.feed(_as_chunk(_own(_message(message)))):
                 yield ChatGenerationChunk(message=shown)
         for shown in stream.finish():

@@ -11,17 +11,18 @@ calls outside of it are reported as ever.
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index_instrumentation.dispatcher import Dispatcher
 
+from nco_guard.values.calls import CleanCalls
+
 __all__ = ["REPORTS", "Unobserved"]
 
 T = TypeVar("T")
-_END: Any = object()
 _unobserved: ContextVar[bool] = ContextVar("nco_guard_unobserved", default=False)
 
 REPORTS: dict[type, tuple[str, ...]] = {
@@ -31,56 +32,24 @@ REPORTS: dict[type, tuple[str, ...]] = {
 """The methods by which LlamaIndex reports to handlers, all of them."""
 
 
-class Unobserved:
-    """Runs calls that nobody observes; their errors come out as `clean` returns them.
-
-    An error is raised anew where it is not the same any more, so that it does not carry the other one as its context.
-    """
-
-    def __init__(self, clean: Callable[[BaseException], BaseException]) -> None:
-        self._clean = clean
+class Unobserved(CleanCalls):
+    """Makes calls that nobody observes; their errors come out as they may be shown."""
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """What the function returns."""
         token = _unobserved.set(True)
         try:
-            return function(*args, **kwargs)
-        except BaseException as error:
-            if (clean := self._clean(error)) is error:
-                raise
+            return super().call(function, *args, **kwargs)
         finally:
             _unobserved.reset(token)
-        raise clean
 
     async def acall(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """What the coroutine returns."""
+        """What is awaited, for an event loop."""
         token = _unobserved.set(True)
         try:
-            return await function(*args, **kwargs)
-        except BaseException as error:
-            if (clean := self._clean(error)) is error:
-                raise
+            return await super().acall(function, *args, **kwargs)
         finally:
             _unobserved.reset(token)
-        raise clean
-
-    def each(self, stream: Iterator[T]) -> Generator[T, None, None]:
-        """The parts of a stream; it is closed when its reader leaves."""
-        try:
-            while (part := self.call(next, stream, _END)) is not _END:
-                yield part
-        finally:
-            if (close := getattr(stream, "close", None)) is not None:
-                self.call(close)
-
-    async def aeach(self, stream: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """The parts of an asynchronous stream; it is closed when its reader leaves."""
-        try:
-            while (part := await self.acall(anext, stream, _END)) is not _END:
-                yield part
-        finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await self.acall(close)
 
 
 def _asks_first(report: Callable[..., Any]) -> Callable[..., Any]:
