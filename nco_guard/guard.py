@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from nco_guard.arguments import OnMatch, token_ids, truth, whole
+from nco_guard.arguments import OnMatch
 from nco_guard.audit import History, PolicyLog, Sink
 from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
@@ -22,7 +22,7 @@ from nco_guard.scan.redaction import Redaction, redact
 from nco_guard.scan.replacing import Replacement
 from nco_guard.session import BoundGuard
 from nco_guard.storage.store import Store
-from nco_guard.tokens import shared_vocabulary, state_of
+from nco_guard.tokens import Binding, shared_vocabulary, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -234,6 +234,7 @@ class Guard(Shared):
     def bind(
         self,
         tokenizer: Any,
+        *,
         vocab_width: int | None = None,
         skip_special_tokens: bool = True,
         eos_token_ids: Iterable[int] | None = None,
@@ -252,12 +253,9 @@ class Guard(Shared):
             >>> bound.session().forbidden_ids().size > 0
             True
         """
-        truth("skip_special_tokens", skip_special_tokens)
-        eos = None if eos_token_ids is None else token_ids("eos_token_ids", eos_token_ids)
-        if vocab_width is not None:
-            vocab_width = whole("vocab_width", vocab_width, "give the columns of the model's logits")
+        binding = Binding.checked(vocab_width, skip_special_tokens, eos_token_ids)
         # Tokens can be added to a tokenizer after it was bound, and its settings switched.
-        key = (id(tokenizer), state_of(tokenizer), vocab_width, skip_special_tokens, eos)
+        key = (id(tokenizer), state_of(tokenizer), binding)
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:
@@ -265,13 +263,7 @@ class Guard(Shared):
                 if relative is not None and owner is not None and owner() is tokenizer:
                     bound = relative.revised(self._compiled)
                 else:
-                    vocabulary = shared_vocabulary(
-                        tokenizer,
-                        vocab_width=vocab_width,
-                        skip_special_tokens=skip_special_tokens,
-                        eos_token_ids=eos,
-                        store=self._store,
-                    )
+                    vocabulary = shared_vocabulary(tokenizer, binding, store=self._store)
                     bound = BoundGuard(self._compiled, vocabulary, store=self._store)
                 self._bound[key] = bound
                 self._relatives[key] = (weakref.ref(tokenizer), bound)
@@ -367,7 +359,15 @@ class Guard(Shared):
         ):
             raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
         chosen = [self] if guards is None else [self if each is None else each for each in guards]
-        bound = [guard.bind(tokenizer, vocab_width, skip_special_tokens, eos_token_ids) for guard in chosen]
+        bound = [
+            guard.bind(
+                tokenizer,
+                vocab_width=vocab_width,
+                skip_special_tokens=skip_special_tokens,
+                eos_token_ids=eos_token_ids,
+            )
+            for guard in chosen
+        ]
         processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
         return processor
 

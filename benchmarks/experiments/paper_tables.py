@@ -36,7 +36,7 @@ from benchmarks.methods.world import METHODS, World
 from benchmarks.report import targets_table
 from nco_guard.errors import NCOGuardError
 from nco_guard.guard import Guard
-from nco_guard.tokens import read_vocabulary
+from nco_guard.tokens import Binding, read_vocabulary
 
 __all__ = ["markdown", "run"]
 
@@ -121,7 +121,7 @@ class _Experiment:
             return
         width, device = self.config["vocab_size"], self.options.where
         tokenizer = read_tokenizer(self.folder, width)
-        vocabulary = read_vocabulary(tokenizer, vocab_width=width)
+        vocabulary = read_vocabulary(tokenizer, Binding(vocab_width=width))
         world = World(self.label, Path(self.folder or "."), tokenizer, vocabulary, torch.get_num_threads())
         exact = self.options.cpu_small or device == "cpu"
         dtype = torch.float32 if exact else torch.bfloat16

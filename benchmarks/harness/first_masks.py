@@ -38,7 +38,7 @@ def main(folder: str, presets: str, cache: str) -> None:
 
     library = timed("import_s", libraries)
     from nco_guard.compiler import compile_policy
-    from nco_guard.tokens import shared_tree, shared_vocabulary
+    from nco_guard.tokens import Binding, shared_tree, shared_vocabulary
 
     def tokenizer_of() -> Any:
         from tokenizers import Tokenizer
@@ -48,7 +48,9 @@ def main(folder: str, presets: str, cache: str) -> None:
     tokenizer = timed("tokenizer_s", tokenizer_of)
     end = tokenizer.get_vocab_size() - 1
     store = library.storage.store.Store.chosen(cache or False)
-    vocabulary = timed("vocabulary_s", lambda: shared_vocabulary(tokenizer, eos_token_ids=[end], store=store))
+    vocabulary = timed(
+        "vocabulary_s", lambda: shared_vocabulary(tokenizer, Binding(eos_token_ids=(end,)), store=store)
+    )
     timed("tree_s", lambda: shared_tree(vocabulary, store))
     policy = library.Policy.from_presets(*presets.split(","))
     compiled = timed("compile_s", lambda: compile_policy(policy, store=store))

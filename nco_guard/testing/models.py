@@ -10,7 +10,7 @@ import numpy as np
 
 from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.errors import MissingExtraError
-from nco_guard.tokens import Vocabulary, read_vocabulary
+from nco_guard.tokens import Binding, Vocabulary, read_vocabulary
 
 __all__ = ["biased_model", "random_model"]
 
@@ -83,7 +83,7 @@ def biased_model(
         torch.nn.init.normal_(model.get_input_embeddings().weight, std=1.0)
     strings = [want.encode() for want in wants]
     if strings:
-        table = _longing(read_vocabulary(tokenizer, vocab_width=width), strings, bonus)
+        table = _longing(read_vocabulary(tokenizer, Binding(vocab_width=width)), strings, bonus)
         model.bonus = torch.from_numpy(table)
     return model.eval()
 

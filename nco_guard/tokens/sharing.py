@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Any
 
 from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import backend_of
+from nco_guard.tokens.binding import Binding
 from nco_guard.tokens.prefix_tree import PrefixTree
 from nco_guard.tokens.vocabulary import Vocabulary, read_vocabulary
 
@@ -57,29 +58,20 @@ def state_of(tokenizer: Any) -> tuple[Hashable, ...]:
 
 def shared_vocabulary(
     tokenizer: Any,
+    binding: Binding = Binding(),  # noqa: B008 (it never changes)
     *,
-    vocab_width: int | None = None,
-    skip_special_tokens: bool = True,
-    eos_token_ids: Iterable[int] | None = None,
     store: Store | None = None,
 ) -> Vocabulary:
     """`read_vocabulary`, once per tokenizer and state. Safe to call from several threads.
 
     Errors: as `read_vocabulary`.
     """
-    eos = None if eos_token_ids is None else tuple(sorted(set(eos_token_ids)))
-    key = (state_of(tokenizer), vocab_width, skip_special_tokens, eos)
+    key = (state_of(tokenizer), binding)
     with _lock:
         known = _read.get(id(tokenizer), {})
         vocabulary = known.pop(key, None)
         if vocabulary is None:
-            fresh = read_vocabulary(
-                tokenizer,
-                vocab_width=vocab_width,
-                skip_special_tokens=skip_special_tokens,
-                eos_token_ids=eos,
-                store=store,
-            )
+            fresh = read_vocabulary(tokenizer, binding, store=store)
             vocabulary = _vocabularies.setdefault(fresh.digest, fresh)
             if id(tokenizer) not in _read:
                 _read[id(tokenizer)] = known

@@ -24,6 +24,7 @@ from nco_guard.automata.combine.rewriting import BOUNDARY, CONTINUATION
 from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import BackendText
+from nco_guard.tokens.binding import Binding
 from nco_guard.tokens.mistral import Pieces, mistral_pieces
 
 __all__ = ["TextPieces", "Vocabulary", "read_vocabulary"]
@@ -254,19 +255,14 @@ class TextPieces:
 
 def read_vocabulary(
     tokenizer: Any,
+    binding: Binding = Binding(),  # noqa: B008 (it never changes)
     *,
-    vocab_width: int | None = None,
-    skip_special_tokens: bool = True,
-    eos_token_ids: int | Iterable[int] | None = None,
     store: Store | None = None,
 ) -> Vocabulary:
     """Read a tokenizer into a `Vocabulary` and check it against the tokenizer's own `decode`.
 
     tokenizer: a fast tokenizer of transformers, a `tokenizers.Tokenizer`, or a `MistralCommonBackend`.
-    vocab_width: columns of the model's logits, if wider than the tokenizer; the columns past it are
-    forbidden.
-    skip_special_tokens: as the caller will pass it to `decode`.
-    eos_token_ids: end-of-sequence ids besides the tokenizer's own (a raw tokenizer has none of its own).
+    binding: columns of the logits, how texts are decoded, further end-of-sequence ids.
     store: where what was read is kept for other processes; tokenizers of Mistral's own are read every time.
 
     Deterministic; about 0.15 s for 128,000 tokens, less if they were kept. Raises `TokenizerError`, naming the
@@ -274,24 +270,21 @@ def read_vocabulary(
     vocabulary's, and where `decode` disagrees with what was read.
     """
     name = _name_of(tokenizer)
-    eos = sorted(_eos_ids(tokenizer, eos_token_ids))
-    pieces = mistral_pieces(tokenizer, name, skip_special_tokens=skip_special_tokens)
+    eos = sorted({*_own_eos(tokenizer), *binding.eos_token_ids})
+    skip = binding.skip_special_tokens
+    pieces = mistral_pieces(tokenizer, name, skip_special_tokens=skip)
     if pieces is not None:
-        vocabulary = _built(pieces, eos, name, vocab_width, skip_special_tokens)
+        vocabulary = _built(pieces, eos, name, binding)
         _check_against_decode(vocabulary, _samples(vocabulary), tokenizer, name)
         return vocabulary
     text = BackendText.of(tokenizer, name)
-    key = (
-        digest(made_by(), text.digest, repr(eos), vocab_width, skip_special_tokens)
-        if store is not None
-        else ""
-    )
+    key = digest(made_by(), text.digest, repr(eos), binding.vocab_width, skip) if store is not None else ""
     kept = store.load("vocabulary", key) if store is not None else None
     if kept is not None:
-        vocabulary, samples = _from_arrays(kept, text, skip_special_tokens)
+        vocabulary, samples = _from_arrays(kept, text, skip)
     else:
-        pieces = text.pieces(name, skip_special_tokens=skip_special_tokens)
-        vocabulary = _built(pieces, eos, name, vocab_width, skip_special_tokens)
+        pieces = text.pieces(name, skip_special_tokens=skip)
+        vocabulary = _built(pieces, eos, name, binding)
         samples = list(_samples(vocabulary))
     # Kept or not: what one class's `decode` does says nothing about another's.
     _check_against_decode(vocabulary, samples, tokenizer, name)
@@ -300,11 +293,9 @@ def read_vocabulary(
     return vocabulary
 
 
-def _built(
-    pieces: Pieces, eos: Iterable[int], name: str, vocab_width: int | None, skip_special_tokens: bool
-) -> Vocabulary:
+def _built(pieces: Pieces, eos: Iterable[int], name: str, binding: Binding) -> Vocabulary:
     size = len(pieces.tokens)
-    width = size if vocab_width is None else vocab_width
+    width = size if binding.vocab_width is None else binding.vocab_width
     if width < size:
         raise TokenizerError(
             f"tokenizer {name}: it has ids up to {size - 1} but the logits have {width} columns; "
@@ -318,7 +309,7 @@ def _built(
         unusable_ids={*pieces.unusable_ids, *padding},
         strips_first_space=pieces.strips_first_space,
         family=pieces.family,
-        skip_special_tokens=skip_special_tokens,
+        skip_special_tokens=binding.skip_special_tokens,
         rewriting=pieces.rewriting,
     )
 
@@ -378,13 +369,9 @@ def _name_of(tokenizer: Any) -> str:
     return f"{name} {path!r}" if path else name
 
 
-def _eos_ids(tokenizer: Any, given: int | Iterable[int] | None) -> set[int]:
+def _own_eos(tokenizer: Any) -> Iterable[int]:
     own = getattr(tokenizer, "eos_token_id", None)
-    ids: set[int] = set()
-    for source in (own, given):
-        if source is not None:
-            ids.update([int(source)] if isinstance(source, int) else (int(index) for index in source))
-    return ids
+    return () if own is None else [int(own)] if isinstance(own, int) else map(int, own)
 
 
 def _digest(

@@ -21,7 +21,7 @@ from nco_guard.demo.prompts import PROMPTS
 from nco_guard.errors import DeadEndError, PatternError, TokenizerError, UnsupportedError
 from nco_guard.policy.presets import pii_paper
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
-from nco_guard.tokens import Vocabulary, read_vocabulary
+from nco_guard.tokens import Binding, Vocabulary, read_vocabulary
 
 STRINGS = ("ass", "fuck", "the end", "a.b", "ab", "sass", "over the lazy", " of ", "nal", "analysis", "\n\n")
 PATTERNS = (
@@ -279,7 +279,7 @@ def test_the_shipped_model_is_kept_from_the_papers_pii(name: str, shipped: tuple
     base = written(model.generate(**inputs, **options))
     assert sum(not clean(text, (), patterns) for text in base) >= 3
     method = GuardTrie(corpus=tuple(base)) if name == "guard" else METHODS[name]
-    vocabulary = read_vocabulary(tokenizer, vocab_width=model.config.vocab_size)
+    vocabulary = read_vocabulary(tokenizer, Binding(vocab_width=model.config.vocab_size))
     ready = method.setup((), patterns, tokenizer, vocabulary=vocabulary)
     texts = written(ready.generate(model, **inputs, **options))
     assert all(texts)
@@ -440,7 +440,7 @@ def test_a_processor_refuses_steps_of_more_than_one_token(byte_level: Any) -> No
 def test_logits_that_are_wider_than_the_vocabulary_need_to_be_told(byte_level: Any) -> None:
     width = len(byte_level) + 8
     model = random_model(byte_level, vocab_width=width)
-    wide = read_vocabulary(byte_level, vocab_width=width)
+    wide = read_vocabulary(byte_level, Binding(vocab_width=width))
     for name in STRING_METHODS:
         with pytest.raises(UnsupportedError, match="vocab_width"):
             outputs(model, byte_level, METHODS[name].setup(("a",), (), byte_level), do_sample=False)

@@ -22,7 +22,7 @@ from nco_guard.compiler import compile_policy
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, presets
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import Vocabulary, read_vocabulary
+from nco_guard.tokens import Binding, Vocabulary, read_vocabulary
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def well_formed(vocabulary: Vocabulary, ids: list[int]) -> bool:
 def agree(tokenizer: Any, skip: bool, count: int = 6000) -> None:
     """Random ids, special tokens and single bytes among them, decode to `text_of`."""
     start = time.perf_counter()
-    vocabulary = read_vocabulary(tokenizer, skip_special_tokens=skip)
+    vocabulary = read_vocabulary(tokenizer, Binding(skip_special_tokens=skip))
     assert time.perf_counter() - start < 3.0
     rng, compared = random.Random(1), 0
     ends = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
@@ -97,7 +97,7 @@ def test_mistral_vocabularies_decode_as_they_are_read(name: str, skip: bool) -> 
 def test_columns_past_a_real_vocabulary_are_unusable(name: str) -> None:
     tokenizer = real(name)
     plain = read_vocabulary(tokenizer)
-    padded = read_vocabulary(tokenizer, vocab_width=plain.width + 64)
+    padded = read_vocabulary(tokenizer, Binding(vocab_width=plain.width + 64))
     assert padded.tokens[: plain.width] == plain.tokens
     assert padded.unusable_ids[-64:] == tuple(range(plain.width, plain.width + 64))
     bound = BoundGuard(compile_policy(policy()), padded)

@@ -17,7 +17,15 @@ from nco_guard import Guard, Policy, StringRule
 from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import Store
 from nco_guard.testing import tiny_tokenizer
-from nco_guard.tokens import PrefixTree, Vocabulary, read_vocabulary, shared_tree, shared_vocabulary, state_of
+from nco_guard.tokens import (
+    Binding,
+    PrefixTree,
+    Vocabulary,
+    read_vocabulary,
+    shared_tree,
+    shared_vocabulary,
+    state_of,
+)
 from nco_guard.tokens import backend as backend_module
 from nco_guard.tokens import sharing as sharing_module
 from nco_guard.tokens import vocabulary as vocabulary_module
@@ -37,9 +45,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was read, in order."""
     calls: list[Any] = []
 
-    def counted(tokenizer: Any, **options: Any) -> Vocabulary:
+    def counted(tokenizer: Any, *binding: Any, **options: Any) -> Vocabulary:
         calls.append(tokenizer)
-        return read_vocabulary(tokenizer, **options)
+        return read_vocabulary(tokenizer, *binding, **options)
 
     monkeypatch.setattr(sharing_module, "read_vocabulary", counted)
     return calls
@@ -90,9 +98,9 @@ def test_few_settings_are_held_for_each_tokenizer(reads: list[Any]) -> None:
     tokenizer = tiny_tokenizer()
     size = len(tokenizer)
     for width in range(size, size + 9):
-        shared_vocabulary(tokenizer, vocab_width=width)
+        shared_vocabulary(tokenizer, Binding(vocab_width=width))
     assert len(sharing_module._read[id(tokenizer)]) == 4
-    shared_vocabulary(tokenizer, vocab_width=size + 8)
+    shared_vocabulary(tokenizer, Binding(vocab_width=size + 8))
     assert len(reads) == 9
 
 
@@ -152,10 +160,10 @@ def _variants() -> list[Any]:
 @pytest.mark.parametrize("number", range(5))
 def test_a_kept_vocabulary_is_the_vocabulary(store: Store, number: int, skip: bool) -> None:
     tokenizer = _variants()[number]
-    options: dict[str, Any] = {"skip_special_tokens": skip, "vocab_width": len(tokenizer) + 3}
-    expected = read_vocabulary(tokenizer, **options)
+    binding = Binding(skip_special_tokens=skip, vocab_width=len(tokenizer) + 3)
+    expected = read_vocabulary(tokenizer, binding)
     for _ in range(2):
-        found = read_vocabulary(tokenizer, store=store, **options)
+        found = read_vocabulary(tokenizer, binding, store=store)
         assert found == expected
         assert found.digest == expected.digest
     assert store.sizes()["vocabulary"][0] == 1

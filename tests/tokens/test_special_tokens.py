@@ -16,7 +16,7 @@ from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import Family, tiny_tokenizer
-from nco_guard.tokens import read_vocabulary
+from nco_guard.tokens import Binding, read_vocabulary
 
 FAMILIES: list[Family] = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 STRINGS = StringRule(id="strings", strings=("fuck", "b<s>"))
@@ -24,7 +24,7 @@ STRINGS = StringRule(id="strings", strings=("fuck", "b<s>"))
 
 def bind(tokenizer: Any, *rules: Rule, **options: Any) -> BoundGuard:
     compiled = compile_policy(Policy(name="specials", rules=rules or (STRINGS,)))
-    return BoundGuard(compiled, read_vocabulary(tokenizer, **options))
+    return BoundGuard(compiled, read_vocabulary(tokenizer, Binding(**options)))
 
 
 def letter(bound: BoundGuard, text: str) -> int:

@@ -12,7 +12,7 @@ from transformers import BertTokenizer, T5Tokenizer
 
 from nco_guard.errors import TokenizerError
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
-from nco_guard.tokens import TextPieces, Vocabulary, read_vocabulary
+from nco_guard.tokens import Binding, TextPieces, Vocabulary, read_vocabulary
 
 FAMILIES = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 
@@ -38,7 +38,7 @@ def test_text_is_what_decode_returns(family: str, cleanup: bool, skip: bool) -> 
     tokenizer.add_tokens(
         [AddedToken("sp a", special=True, normalized=True), AddedToken("kept as is", normalized=False)]
     )
-    vocabulary = read_vocabulary(tokenizer, skip_special_tokens=skip)
+    vocabulary = read_vocabulary(tokenizer, Binding(skip_special_tokens=skip))
     source, compared = random.Random(0), 0
     ids = [token for token in range(len(tokenizer)) if token not in vocabulary.eos_ids]
     for _ in range(3000):
@@ -89,7 +89,7 @@ def test_added_tokens_decode_as_decode_does_it() -> None:
 def test_special_tokens_are_nothing_or_their_text() -> None:
     tokenizer = tiny_tokenizer()
     special = tokenizer.convert_tokens_to_ids("<s>")
-    skipped, kept = (read_vocabulary(tokenizer, skip_special_tokens=skip) for skip in (True, False))
+    skipped, kept = (read_vocabulary(tokenizer, Binding(skip_special_tokens=skip)) for skip in (True, False))
     assert (skipped.tokens[special], kept.tokens[special]) == (b"", b"<s>")
     assert special in skipped.special_ids
     assert special not in skipped.unusable_ids
@@ -108,14 +108,14 @@ def test_text_ends_at_the_first_end_of_sequence() -> None:
 def test_an_end_of_sequence_that_is_not_special_adds_its_text() -> None:
     tokenizer = tiny_tokenizer()
     token = tokenizer("!", add_special_tokens=False).input_ids
-    vocabulary = read_vocabulary(tokenizer, eos_token_ids=token)
+    vocabulary = read_vocabulary(tokenizer, Binding(eos_token_ids=(token,)))
     assert vocabulary.eos_ids == tuple(sorted([tokenizer.eos_token_id, *token]))
     assert vocabulary.text_of([*token, *token]) == "!"
 
 
 def test_padding_columns_and_holes_are_unusable() -> None:
     tokenizer = tiny_tokenizer()
-    vocabulary = read_vocabulary(tokenizer, vocab_width=len(tokenizer) + 3)
+    vocabulary = read_vocabulary(tokenizer, Binding(vocab_width=len(tokenizer) + 3))
     assert vocabulary.width == len(vocabulary.tokens) == len(tokenizer) + 3
     assert vocabulary.unusable_ids == tuple(range(len(tokenizer), len(tokenizer) + 3))
     raw = Tokenizer(models.BPE(vocab={"a": 0, "b": 4}, merges=[]))
@@ -125,7 +125,7 @@ def test_padding_columns_and_holes_are_unusable() -> None:
 
 def test_a_raw_tokenizer_reads_like_its_wrapper() -> None:
     tokenizer = tiny_tokenizer()
-    raw = read_vocabulary(tokenizer.backend_tokenizer, eos_token_ids=tokenizer.eos_token_id)
+    raw = read_vocabulary(tokenizer.backend_tokenizer, Binding(eos_token_ids=(tokenizer.eos_token_id,)))
     assert raw == read_vocabulary(tokenizer)
     assert raw.digest == read_vocabulary(tokenizer).digest
 
@@ -223,7 +223,7 @@ def test_tokenizer_classes_of_transformers_are_read_like_their_families(
         scored = ["▁the", "▁fox", *"abcdefst.,'?!▁", "n't"]
         tokenizer = T5Tokenizer(vocab=[(piece, -3.0) for piece in ("<pad>", "</s>", "<unk>", *scored)])
     tokenizer.clean_up_tokenization_spaces = cleanup
-    vocabulary = read_vocabulary(tokenizer, skip_special_tokens=skip)
+    vocabulary = read_vocabulary(tokenizer, Binding(skip_special_tokens=skip))
     assert vocabulary.family == {"bert": "wordpiece", "t5": "unigram"}[kind]
     outside = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
     ids, source = [index for index in range(vocabulary.width) if index not in outside], random.Random(4)
@@ -291,11 +291,11 @@ def test_the_work_of_a_piece_does_not_grow_with_the_text_before_it() -> None:
 def test_widths_and_ends_that_do_not_fit_are_refused() -> None:
     tokenizer = tiny_tokenizer()
     with pytest.raises(TokenizerError, match="columns"):
-        read_vocabulary(tokenizer, vocab_width=len(tokenizer) - 1)
+        read_vocabulary(tokenizer, Binding(vocab_width=len(tokenizer) - 1))
     with pytest.raises(TokenizerError, match="eos_ids"):
-        read_vocabulary(tokenizer, eos_token_ids=len(tokenizer))
+        read_vocabulary(tokenizer, Binding(eos_token_ids=(len(tokenizer),)))
     with pytest.raises(TokenizerError, match="no token"):
-        read_vocabulary(tokenizer, eos_token_ids=len(tokenizer), vocab_width=len(tokenizer) + 1)
+        read_vocabulary(tokenizer, Binding(eos_token_ids=(len(tokenizer),), vocab_width=len(tokenizer) + 1))
     with pytest.raises(TokenizerError, match=r"no tokenizer; give one that is loaded"):
         read_vocabulary(object())
     with pytest.raises(TokenizerError, match=r"no tokenizers\.Tokenizer"):

@@ -224,5 +224,5 @@ def check_width(scores: torch.Tensor, width: int) -> None:
     if scores.shape[1] != width:
         raise UnsupportedError(
             f"the scores have {scores.shape[1]} columns, the vocabulary {width}: set up with "
-            f"vocabulary=read_vocabulary(tokenizer, vocab_width={scores.shape[1]})"
+            f"vocabulary=read_vocabulary(tokenizer, Binding(vocab_width={scores.shape[1]}))"
         )

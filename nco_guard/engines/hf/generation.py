@@ -52,6 +52,7 @@ class GuardLike(Protocol):
     def bind(
         self,
         tokenizer: Any,
+        *,
         vocab_width: int | None = None,
         skip_special_tokens: bool = True,
         eos_token_ids: Iterable[int] | None = None,

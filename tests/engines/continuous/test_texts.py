@@ -97,7 +97,7 @@ def test_tables_replaced_under_way_change_nothing(
 ) -> None:
     """States are replayed from the ids of each request, at each replacement."""
     own, model, seen = guard_of(*guard.policy.rules), wanting(byte_level), []
-    bound = own.bind(byte_level, len(byte_level), True, [byte_level.eos_token_id])
+    bound = own.bind(byte_level, vocab_width=len(byte_level), eos_token_ids=[byte_level.eos_token_id])
 
     def forget(report: StepReport) -> None:
         seen.append(bound.tables)
