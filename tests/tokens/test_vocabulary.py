@@ -108,7 +108,7 @@ def test_text_ends_at_the_first_end_of_sequence() -> None:
 def test_an_end_of_sequence_that_is_not_special_adds_its_text() -> None:
     tokenizer = tiny_tokenizer()
     token = tokenizer("!", add_special_tokens=False).input_ids
-    vocabulary = read_vocabulary(tokenizer, Binding(eos_token_ids=(token,)))
+    vocabulary = read_vocabulary(tokenizer, Binding(eos_token_ids=tuple(token)))
     assert vocabulary.eos_ids == tuple(sorted([tokenizer.eos_token_id, *token]))
     assert vocabulary.text_of([*token, *token]) == "!"
 
