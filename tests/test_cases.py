@@ -15,7 +15,7 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.automata import ClassAutomaton
-from nco_guard.automata.spans.search import matches
+from nco_guard.automata.spans.definition import matches
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.guard import Guard
 from nco_guard.masking import bruteforce

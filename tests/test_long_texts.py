@@ -9,7 +9,7 @@ import pytest
 from interegular import parse_pattern
 
 from nco_guard import Guard
-from nco_guard.analysis.tracking import tracker
+from nco_guard.analysis.tracking import Tracker
 from nco_guard.automata import (
     CHECKSUMS,
     AlternatingMachine,
@@ -192,7 +192,7 @@ def test_exposure_and_explanations_read_long_texts_too(monkeypatch: pytest.Monke
     def found() -> list[object]:
         compiled = compile_policy(policy_of(*rules))
         # A lookbehind leads to a new state at each place, and the tracker keeps those of all places.
-        trackers = [tracker(rule, stop=False) for rule in compiled.rules if rule.id != "behind"]
+        trackers = [Tracker(rule, stop=False) for rule in compiled.rules if rule.id != "behind"]
         under_way = [one.under_way(text, prompt) for one in trackers for prompt in (0, 2_500)]
         completed = [one.completed(text + "b", len(text)) for one in trackers]
         return [exposure(compiled, text), under_way, completed]

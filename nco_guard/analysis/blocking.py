@@ -12,7 +12,7 @@ from functools import cached_property
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
 from nco_guard.automata.combine.inclusion import escaping_text, matching_text
 from nco_guard.automata.patterns import syntax
-from nco_guard.automata.spans.search import matches
+from nco_guard.automata.spans.definition import find_spans, matches
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, Rule, StringRule
@@ -95,7 +95,7 @@ class Blocked:
     def __call__(self, text: str) -> bool:
         """Whether the text is blocked."""
         if self._searcher is not None:
-            return next(self._searcher.spans(text), None) is not None
+            return next(find_spans(self._searcher, text), None) is not None
         if self.work is not None:
             self.work(len(text))
         return matches(self.machine, text)

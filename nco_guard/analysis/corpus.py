@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nco_guard.analysis.alone import Pieces, constraints_alone
 from nco_guard.analysis.policies import Bound
-from nco_guard.automata.strings.substrings import fold_case
+from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 from nco_guard.compiler import CompiledPolicy, CompiledRule, Constraint, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.masking import VIOLATED
@@ -225,21 +225,10 @@ def _occurring(rule: StringRule, texts: Sequence[str]) -> Counter[int]:
     first: dict[str, int] = {}
     for number, string in enumerate(rule.strings):
         first.setdefault(fold_case(string) if rule.case == "fold" else string, number)
-    lengths = sorted({len(string) for string in first})
-    inside = re.compile(r"\w")
+    searcher = SubstringSearcher(rule.strings, caseless=rule.case == "fold", whole_word=rule.whole_word)
     counts: Counter[int] = Counter()
     for text in texts:
-        folded = fold_case(text) if rule.case == "fold" else text
-        here: set[int] = set()
-        for start in range(len(text)):
-            if rule.whole_word and start and inside.match(text, start - 1):
-                continue
-            for length in lengths:
-                end = start + length
-                found = first.get(folded[start:end]) if end <= len(text) else None
-                if found is not None and not (rule.whole_word and inside.match(text, end)):
-                    here.add(found)
-        counts.update(here)
+        counts.update({first[string] for _, _, string in searcher.occurrences(text)})
     return counts
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nco_guard.analysis.alone import Pieces, constraints_alone
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
-from nco_guard.analysis.tracking import Span, Tracker, tracker
+from nco_guard.analysis.tracking import Span, Tracker
 from nco_guard.compiler import UTF8_RULE, CompiledPolicy, CompiledRule, Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking import JointTables
@@ -48,7 +48,7 @@ class _Rule:
         """The tracker of one of its patterns: the first is the stop point, if there is one, the second the whole."""
         found = self._trackers.get(index)
         if found is None:
-            found = self._trackers[index] = tracker(self.compiled, stop=index == 0)
+            found = self._trackers[index] = Tracker(self.compiled, stop=index == 0)
         return found
 
 

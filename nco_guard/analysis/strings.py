@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from nco_guard.automata.charsets import same_letter
-from nco_guard.automata.strings.substrings import fold_case
+from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 from nco_guard.policy import StringRule
 
 __all__ = ["Cover"]
@@ -34,14 +34,15 @@ class Cover:
         self._first: dict[str, int] = {}
         for index, string in enumerate(rule.strings):
             self._first.setdefault(self._folded(string), index)
-        self._lengths = sorted({len(s) for s in self._first})
+        self._lengths = len({len(s) for s in self._first})
+        self._searcher = SubstringSearcher(rule.strings, caseless=self._caseless)
 
     def _folded(self, string: str) -> str:
         return fold_case(string) if self._caseless else string
 
     def work(self, other: Cover) -> int:
         """How many look-ups it takes to compare another list with this one, about."""
-        return sum(map(len, other.rule.strings)) * len(self._lengths)
+        return sum(map(len, other.rule.strings)) * self._lengths
 
     def covers(self, other: Cover) -> Iterator[int | None]:
         """For each string of another list, one of this list's that every text with it has too (its number), or None.
@@ -53,19 +54,18 @@ class Cover:
             yield self._cover(other, string, index)
 
     def _cover(self, other: Cover, string: str, index: int) -> int | None:
-        folded = self._folded(string)
-        for length in self._lengths:
-            if length > len(string):
-                break
-            for start in range(len(string) - length + 1):
-                found = self._first.get(folded[start : start + length])
-                if found is None or (other is self and found == index):
-                    continue
-                if not self._holds(other.rule, string, start, start + length):
-                    continue
-                if length == len(string) and other.place < self.place and other._same(self, found):
-                    continue
-                return found
+        # The shortest first, and of those the first.
+        for length, start, inner in sorted(
+            (e - s, s, inner) for s, e, inner in self._searcher.occurrences(string)
+        ):
+            found = self._first[inner]
+            if (other is self and found == index) or not self._holds(
+                other.rule, string, start, start + length
+            ):
+                continue
+            if length == len(string) and other.place < self.place and other._same(self, found):
+                continue
+            return found
         return None
 
     def _same(self, other: Cover, index: int) -> bool:

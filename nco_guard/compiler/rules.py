@@ -27,7 +27,7 @@ from nco_guard.automata.folding import spellings
 from nco_guard.automata.patterns import syntax
 from nco_guard.automata.patterns.look_alikes import with_look_alikes
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.automata.spans.search import Searcher
+from nco_guard.automata.spans.definition import Searcher
 from nco_guard.automata.strings.groups import StringGroup, StringKind, StringList
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, RegexRule, Rule, StringRule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nco_guard.arguments import text as checked
-from nco_guard.automata.spans.search import find_spans
+from nco_guard.automata.spans.definition import find_spans
 from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.policy import Policy
 from nco_guard.scan.findings import Finding, Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nco_guard.arguments import text as checked
 from nco_guard.automata import FsmMachine
-from nco_guard.automata.spans.search import longest_beginning
+from nco_guard.automata.spans.definition import longest_beginning
 from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.policy import Policy
 from nco_guard.scan.findings import Exposure

@@ -1,7 +1,7 @@
 """One rule over many texts at once: from the places that its conditions leave to the spans of its matches.
 
 The conditions only say where to look; what counts as a match, and where it ends, is found by the rule's own automaton
-(`automata.spans.longest`) or, for strings, by looking pieces up (`automata.strings.substrings`), at each such place
+(`automata.spans.follower`) or, for strings, by looking pieces up (`automata.strings.substrings`), at each such place
 from left to right. Rules without a useful condition are run over every character once; then places are tried from where
 the last match that is complete can have begun.
 """
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
-from nco_guard.automata.spans.longest import FsmRuns, PatternRuns, SpanFinder, runs_of
-from nco_guard.automata.spans.search import Searcher
-from nco_guard.automata.strings.substrings import fold_case
+from nco_guard.automata.spans.definition import Searcher
+from nco_guard.automata.spans.follower import PatternFollower, StringFollower, spans_at
+from nco_guard.automata.spans.machines import Runs, runs_of
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule
@@ -114,7 +114,7 @@ class RuleScanner:
     def _take(self, searcher: Searcher) -> None:
         self._searcher = searcher
         self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
-        self._runs: PatternRuns | FsmRuns | None = None
+        self._runs: Runs | None = None
         self._machine: AlternatingMachine | FsmMachine | None = None
         if isinstance(searcher, SubstringSearcher):
             self.reach = 1
@@ -154,7 +154,7 @@ class RuleScanner:
         return [None if p.run is None else mask_of(p.run).tobytes() for p in self.probes or ()]
 
     @cached_property
-    def _tails(self) -> list[PatternRuns | FsmRuns | None]:
+    def _tails(self) -> list[Runs | None]:
         name = self.rule.id
         return [
             None if p.tail is None else runs_of(AlternatingMachine(p.tail, every_end=True, rule_id=name))
@@ -206,44 +206,22 @@ class RuleScanner:
 
     def _within(self, text: str, stretch: Stretch, places: Iterable[int]) -> Iterator[tuple[int, int]]:
         """The matches that start at some of these places, leftmost first, longest, not overlapping."""
-        if self._runs is None:
-            yield from self._strings_within(text, stretch, places)
-            return
-        position = stretch.start
-        finder = SpanFinder(
-            self._runs, text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
-        )
-        for place in places:
-            if place < position:
-                continue
-            end, is_open = finder.longest(place)
-            if is_open:
+        follower = self._follower(self._runs, text, stretch)
+        for place, end in spans_at(follower, places, stretch.start):
+            if end is None:
                 stretch.left = place
-                break
-            if end is not None and end > stretch.beyond:
+            else:
                 yield place, end
-                position = max(end, place + 1)
-        self.steps += finder.steps
+        if isinstance(follower, PatternFollower):
+            self.steps += follower.steps
 
-    def _strings_within(
-        self, text: str, stretch: Stretch, places: Iterable[int]
-    ) -> Iterator[tuple[int, int]]:
-        strings = self._strings
-        if strings is None:
-            raise ValueError("this rule is not a list of strings")
-        position, high, longest, stop_of = stretch.start, stretch.high, strings.longest, strings.stop_of
-        for place in places:
-            if place < position:
-                continue
-            stop = place + longest
-            if stop >= high and not stretch.closes:
-                stretch.left = place
-                break
-            piece = text[place : min(stop, high)]
-            end = stop_of(text, place, fold_case(piece) if strings.caseless else piece)
-            if end > max(stretch.beyond, 0):
-                yield place, end
-                position = end
+    def _follower(self, runs: Runs | None, text: str, stretch: Stretch) -> PatternFollower | StringFollower:
+        low, high, closes, beyond = stretch.low, stretch.high, stretch.closes, stretch.beyond
+        if runs is not None:
+            return PatternFollower(runs, text, low, high, opens=stretch.opens, closes=closes, beyond=beyond)
+        if self._strings is None:
+            raise ValueError("a rule has an automaton or is a list of strings")
+        return StringFollower(self._strings, text, high, closes=closes, beyond=beyond)
 
     # -- where to look -----------------------------------------------------------------------------------------
 
@@ -262,24 +240,26 @@ class RuleScanner:
             return found[0] if found else np.empty(0, np.int64)
         return np.unique(np.concatenate(found))
 
-    def _tail_matches(self, tail: PatternRuns | FsmRuns, row: Row, places: Places) -> Places:
+    def _tail_matches(self, tail: Runs, row: Row, places: Places) -> Places:
         """Of places within matches those at which the rest of the pattern matches, or may once there is more text."""
         owners = np.searchsorted(row.lows, places, side="right") - 1
         kept: list[int] = []
-        finder, last = None, -1
+        last, start = -1, 0
+        follower: PatternFollower | None = None
         for place, index in zip(places.tolist(), owners.tolist(), strict=True):
-            if finder is None or index != last:
+            if follower is None or index != last:
                 stretch, last = row.stretch(index), index
-                self.steps += 0 if finder is None else finder.steps
-                finder = SpanFinder(
+                self.steps += 0 if follower is None else follower.steps
+                start = stretch.start
+                follower = PatternFollower(
                     tail, row.text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
                 )
-            if place < stretch.start:
+            if place < start:
                 continue
-            end, is_open = finder.longest(place)
+            end, is_open = follower.longest(place)
             if end is not None or is_open:
                 kept.append(place)
-        self.steps += 0 if finder is None else finder.steps
+        self.steps += 0 if follower is None else follower.steps
         return np.array(kept, np.int64)
 
     def _ends_ahead(

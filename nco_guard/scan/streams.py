@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nco_guard.automata.spans.streaming import SpanStream, span_stream
+from nco_guard.automata.spans.streaming import SpanStream
 from nco_guard.compiler import CompiledRule
 from nco_guard.scan.findings import Finding
 
@@ -18,9 +18,9 @@ class RuleStreams:
         self._streams: list[tuple[CompiledRule, SpanStream]] = []
         for rule in rules:
             with rule.lock:
-                stream = span_stream(rule.stepper, context if rule.rule.context == "prompt" else "")
+                stream = SpanStream(rule.stepper, context if rule.rule.context == "prompt" else "")
             self._streams.append((rule, stream))
-        self._hard = [(rule.id, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
+        self._hard = [(rule, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
         self._length = 0
 
     def feed(self, text: str, *, final: bool = False) -> list[Finding]:
@@ -43,4 +43,9 @@ class RuleStreams:
     @property
     def matched(self) -> set[str]:
         """The hard rules of which a match is complete, though its end is not certain."""
-        return {rule_id for rule_id, stream in self._hard if stream.matched}
+        found: set[str] = set()
+        for rule, stream in self._hard:
+            with rule.lock:
+                if stream.matched:
+                    found.add(rule.id)
+        return found

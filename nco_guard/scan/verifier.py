@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from nco_guard import arguments
 from nco_guard.automata import ProductMachine
 from nco_guard.automata.folding import FoldSpec
+from nco_guard.automata.spans.folds import FoldedText, joined
+from nco_guard.automata.spans.follower import Span
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
 from nco_guard.compiler import crowds as crowds_of
 from nco_guard.copies import Shared
@@ -27,7 +29,6 @@ from nco_guard.errors import ClosedError, StateLimitError
 from nco_guard.policy import Policy
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
 from nco_guard.scan.findings import Finding, Report, in_text_order
-from nco_guard.scan.folds import Folded, fold, settled_length
 from nco_guard.scan.rules import OpenRow, Row, RuleScanner, Stretch
 
 __all__ = ["FindingStream", "Verifier", "verify"]
@@ -216,14 +217,16 @@ class _Lane:
 
     def search(self, texts: Sequence[str], *, beyond: int = -1) -> dict[int, list[Finding]]:
         """The findings in those texts that have any; `beyond`: only those that end after so many characters."""
-        folded = None if self.spec.trivial else [fold(text, self.spec) for text in texts]
-        shown = texts if folded is None else [part.text for part in folded]
+        folded = None if self.spec.trivial else [FoldedText(self.spec) for _ in texts]
+        shown = texts
+        if folded is not None:
+            shown = [part.feed(text, final=True) for part, text in zip(folded, texts, strict=True)]
         sizes = np.fromiter(map(len, shown), np.int64, len(shown))
         highs = np.cumsum(sizes + 1) - 1
         lows = highs - sizes
         ends: list[int] | None = None
         if beyond >= 0:
-            ends = [beyond] * len(texts) if folded is None else [_folded_before(p, beyond) for p in folded]
+            ends = [beyond] * len(texts) if folded is None else [part.upto(beyond) for part in folded]
         row = Row("\0".join(shown), lows, highs, ends)
         firsts = lows.tolist()
         found: dict[int, list[Finding]] = {}
@@ -237,7 +240,7 @@ class _Lane:
                 by_text.setdefault(index, []).append((start - firsts[index], end - firsts[index]))
             for index, spans in by_text.items():
                 if folded is not None:
-                    spans = originals(spans, folded[index], len(texts[index]))
+                    spans = joined(map(folded[index].original, spans))
                 found.setdefault(index, []).extend(_finding(scanner, span) for span in spans)
         return found
 
@@ -315,26 +318,6 @@ def _finding(scanner: RuleScanner, span: tuple[int, int]) -> Finding:
     return Finding(scanner.rule.id, *span, scanner.rule.rule.mode)
 
 
-def _folded_before(part: Folded, beyond: int) -> int:
-    """How many characters of a folded text come from the first `beyond` of the original."""
-    return beyond if part.ends is None else int(np.count_nonzero(part.ends <= beyond))
-
-
-def originals(spans: list[tuple[int, int]], part: Folded, length: int) -> list[tuple[int, int]]:
-    """Spans of a folded text as those of the original, which is `length` long; two that meet in a character are one."""
-    if part.starts is None or part.ends is None:
-        return spans
-    found: list[tuple[int, int]] = []
-    for first, last in spans:
-        start = int(part.starts[first]) if first < len(part.starts) else length
-        end = int(part.ends[last - 1]) if last > first else start
-        if found and start < found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((start, end))
-    return found
-
-
 class FindingStream:
     """One text, piece by piece: `feed` and `finish` give findings as soon as nothing to come can change them.
 
@@ -388,24 +371,17 @@ class _LaneStream:
         self._piece = piece
         self._waiting: list[str] = []
         self._waits = 0
-        self._escape = ""  # an escape under way
-        self._settled = 0  # original characters that were folded
+        self._folded = FoldedText(lane.spec)
         self._text = ""  # folded, from `_base` on
         self._base = 0
-        # Where the characters of `_text` come from; None: each from the one `_shift` later.
-        self._starts: Places | None = None
-        self._ends: Places | None = None
         self._cursors = dict.fromkeys(lane.scanners, 0)
-        self._last: dict[RuleScanner, tuple[int, int]] = {}  # spans that a later one can meet in a character
+        self._last: dict[RuleScanner, list[Span]] = {}  # spans that a later one can meet in a character
 
     @property
     def safe(self) -> int:
         """Every span that is yet to come starts here or later, in characters of the original."""
-        first = min(self._cursors.values()) - self._base
-        found = self._settled
-        if first < len(self._text):
-            found = int(self._starts[first]) if self._starts is not None else self._base + first
-        return min((found, *(start for start, _ in self._last.values())))
+        first = self._folded.place(min(self._cursors.values()))
+        return min((first, *(start for spans in self._last.values() for start, _ in spans)))
 
     def feed(self, text: str, *, final: bool) -> list[Finding]:
         self._waiting.append(text)
@@ -413,63 +389,28 @@ class _LaneStream:
         # Where much is held, much has to come before it is read again: so all reading together stays linear.
         if not final and self._waits < max(self._piece, len(self._text)):
             return []
-        self._take(self._escape + "".join(self._waiting), final)
+        self._text += self._folded.feed("".join(self._waiting), final=final)
         self._waiting, self._waits = [], 0
         found: list[Finding] = []
         for scanner, hits, codes in self._lane.places(self._text, is_open=not final):
             cursor = self._cursors[scanner] - self._base
             stretch = Stretch(0, len(self._text), self._base == 0, final, cursor)
             with scanner.rule.lock:
-                spans = [
-                    (start, end) for _, start, end in scanner.found(OpenRow(self._text, stretch), codes, hits)
-                ]
+                spans = scanner.found(OpenRow(self._text, stretch), codes, hits)
             left = len(self._text) if stretch.left is None else stretch.left
             self._cursors[scanner] = self._base + left
             found += [_finding(scanner, span) for span in self._original(scanner, spans, final)]
         self._forget()
         return found
 
-    def _take(self, text: str, final: bool) -> None:
-        """Fold what has come, as far as that is settled."""
-        spec = self._lane.spec
-        cut = len(text) if final or not spec.json_escapes else settled_length(text)
-        text, self._escape = text[:cut], text[cut:]
-        part = fold(text, spec)
-        if part.starts is not None or self._starts is not None:
-            starts, ends = self._places()
-            more = np.arange(len(part.text)), np.arange(1, len(part.text) + 1)
-            self._starts = np.concatenate(
-                (starts, self._settled + (more[0] if part.starts is None else part.starts))
-            )
-            self._ends = np.concatenate((ends, self._settled + (more[1] if part.ends is None else part.ends)))
-        self._text += part.text
-        self._settled += len(text)
-
-    def _places(self) -> tuple[Places, Places]:
-        if self._starts is not None and self._ends is not None:
-            return self._starts, self._ends
-        # So far every character was in place.
-        first = self._settled - len(self._text)
-        return np.arange(first, self._settled), np.arange(first + 1, self._settled + 1)
-
-    def _original(
-        self, scanner: RuleScanner, spans: list[tuple[int, int]], final: bool
-    ) -> list[tuple[int, int]]:
+    def _original(self, scanner: RuleScanner, spans: list[tuple[int, int, int]], final: bool) -> list[Span]:
         """Spans of the original; the last one is kept back while a later one could meet it in a character."""
-        if self._starts is None or self._ends is None:
-            found = [(self._base + start, self._base + end) for start, end in spans]
-        else:
-            found = originals(spans, Folded(self._text, self._starts, self._ends), self._settled)
-        if self._lane.spec.trivial:
-            return found
-        last = self._last.pop(scanner, None)
-        if last is not None:
-            if found and found[0][0] < last[1]:
-                found[0] = last[0], max(last[1], found[0][1])
-            else:
-                found.insert(0, last)
-        if found and not final:
-            self._last[scanner] = found.pop()
+        base, back = self._base, self._folded.original
+        found = joined(
+            (*self._last.pop(scanner, ()), *(back((base + start, base + end)) for _, start, end in spans))
+        )
+        if found and not final and self._folded.place(self._cursors[scanner]) < found[-1][1]:
+            self._last[scanner] = [found.pop()]
         return found
 
     def _forget(self) -> None:
@@ -478,5 +419,4 @@ class _LaneStream:
         if done:
             self._text = self._text[done:]
             self._base += done
-            if self._starts is not None and self._ends is not None:
-                self._starts, self._ends = self._starts[done:], self._ends[done:]
+            self._folded.forget(self._base)

@@ -10,7 +10,7 @@ import pytest
 
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.automata.spans.search import find_spans, matches
+from nco_guard.automata.spans.definition import find_spans, matches
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
 

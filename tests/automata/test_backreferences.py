@@ -10,7 +10,7 @@ import pytest
 from nco_guard.automata import AlternatingMachine
 from nco_guard.automata.patterns.backreferences import LIMIT
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.automata.spans.search import matches
+from nco_guard.automata.spans.definition import matches
 from nco_guard.errors import PatternError
 
 ATOMS = [

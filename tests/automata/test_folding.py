@@ -26,7 +26,7 @@ from nco_guard.automata.folding import (
 from nco_guard.automata.patterns.look_alikes import LEET, LETTERS, accepted, with_look_alikes
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.automata.patterns.syntax import literal
-from nco_guard.automata.spans.search import find_spans, matches
+from nco_guard.automata.spans.definition import find_spans, matches
 from tests.automata import patterns
 
 NFKC = FoldSpec(normalize="nfkc")

@@ -11,7 +11,7 @@ import pytest
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
 from nco_guard.automata.automaton import SINK
 from nco_guard.automata.patterns.syntax import alternation, literal, whole_word
-from nco_guard.automata.spans.search import find_spans
+from nco_guard.automata.spans.definition import find_spans
 from nco_guard.automata.strings import folded
 from nco_guard.automata.strings.folded import FoldedAhoCorasick, folds_evenly
 from nco_guard.automata.strings.substrings import SubstringSearcher
@@ -123,7 +123,7 @@ def test_spans_are_those_of_the_regular_expression(alphabet: str, caseless: bool
         machine = AlternatingMachine(_node(strings, caseless, whole), every_end=True)  # type: ignore[arg-type]
         text = "".join(rng.choices(alphabet + "x ", k=25))
         for beyond in (-1, 0, 5, 12):
-            assert list(searcher.spans(text, beyond=beyond)) == list(
+            assert list(find_spans(searcher, text, beyond=beyond)) == list(
                 find_spans(machine, text, beyond=beyond)
             ), (strings, text, beyond)
 
@@ -229,7 +229,7 @@ def test_the_whole_of_unicode_is_sorted_into_disjoint_sets_by_ignorecase() -> No
         alike = [c for c in cased if re.fullmatch(re.escape(character), c, re.IGNORECASE)]
         for other in alike:
             searcher = SubstringSearcher([other], caseless=True)
-            assert all(list(searcher.spans(c)) for c in alike), (character, other)
+            assert all(list(find_spans(searcher, c)) for c in alike), (character, other)
 
 
 @pytest.mark.parametrize("named", [1 << 16, 0])

@@ -8,7 +8,8 @@ import pytest
 
 from nco_guard.automata import CHECKSUMS, AlternatingMachine, ChecksumMachine
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.automata.spans.longest import PatternRuns, SpanFinder, runs_of
+from nco_guard.automata.spans.follower import PatternFollower
+from nco_guard.automata.spans.machines import PatternRuns, runs_of
 from nco_guard.errors import PatternError
 from tests.automata import patterns
 
@@ -40,7 +41,7 @@ def test_the_longest_match_from_every_place_is_that_of_the_machine(seed: int) ->
         for _ in range(4):
             text = patterns.text(rng, 14)
             expected = longest_by_definition(machine, text)
-            finder = SpanFinder(runs, text, 0, len(text))
+            finder = PatternFollower(runs, text, 0, len(text))
             order = rng.sample(range(len(text) + 1), len(text) + 1)
             assert {place: finder.longest(place) for place in order} == {
                 place: (end, False) for place, end in enumerate(expected)
@@ -60,9 +61,9 @@ def test_what_is_decided_before_the_rest_of_the_text_comes_stays_so(seed: int) -
         text = patterns.text(rng, 12)
         cut = rng.randint(0, len(text))
         low = rng.randint(0, cut)
-        early = SpanFinder(runs, text, 0, cut, closes=False)
-        middle = SpanFinder(runs, text, low, len(text), opens=False) if low > runs.reach else None
-        whole = SpanFinder(runs, text, 0, len(text))
+        early = PatternFollower(runs, text, 0, cut, closes=False)
+        middle = PatternFollower(runs, text, low, len(text), opens=False) if low > runs.reach else None
+        whole = PatternFollower(runs, text, 0, len(text))
         for place in range(cut + 1):
             end, is_open = early.longest(place)
             if not is_open:
@@ -81,7 +82,7 @@ def test_with_a_checksum_the_same(checksum: str) -> None:
         runs = PatternRuns(machine)
         for _ in range(30):
             text = "".join(rng.choice("0123456789ab ") for _ in range(30))
-            finder = SpanFinder(runs, text, 0, len(text))
+            finder = PatternFollower(runs, text, 0, len(text))
             assert [finder.longest(place)[0] for place in range(len(text) + 1)] == longest_by_definition(
                 machine, text
             )
@@ -107,7 +108,7 @@ def test_the_work_of_all_places_together_is_linear(pattern: str, unit: str) -> N
     def work(length: int) -> int:
         runs = PatternRuns(AlternatingMachine(parse(pattern), every_end=True))
         text = (unit * length)[:length] + "!"
-        finder = SpanFinder(runs, text, 0, len(text))
+        finder = PatternFollower(runs, text, 0, len(text))
         place = 0
         while place <= len(text):
             end, _ = finder.longest(place)

@@ -14,7 +14,7 @@ from nco_guard.automata.charsets import ALL, CharClasses, complement, union
 from nco_guard.automata.combine.inclusion import begins_with, escaping_text
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.automata.patterns.syntax import Chars, literal, whole_word
-from nco_guard.automata.spans.search import find_spans, matches
+from nco_guard.automata.spans.definition import find_spans, matches
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, presets
 from tests.automata.patterns import pattern, text

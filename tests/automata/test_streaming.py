@@ -9,8 +9,10 @@ import interegular
 import pytest
 
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
-from nco_guard.automata.spans.search import find_spans
-from nco_guard.automata.spans.streaming import span_stream
+from nco_guard.automata.spans.definition import find_spans
+from nco_guard.automata.spans.follower import PatternFollower
+from nco_guard.automata.spans.machines import runs_of
+from nco_guard.automata.spans.streaming import SpanStream
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import NCOGuardError
 from nco_guard.policy import presets
@@ -29,7 +31,7 @@ def check(rng: random.Random, rule: CompiledRule, text: str, context: str = "") 
     machine, before = rule.searcher, len(context)
     whole = find_spans(machine, context + text, beyond=before) if context else find_spans(machine, text)
     expected = [(max(0, start - before), end - before) for start, end in whole]
-    stream = span_stream(rule.stepper, context)
+    stream = SpanStream(rule.stepper, context)
     found: list[tuple[int, int]] = []
     for chunk in chunks(rng, text):
         settled = stream.safe
@@ -118,3 +120,49 @@ def test_ready_made_automata() -> None:
     rule = CompiledRule(AutomatonRule(id="a", fsm=interegular.parse_pattern("ab+|b1|k").to_fsm()))
     for _ in range(300):
         check(rng, rule, patterns.text(rng, 14), patterns.text(rng, 3) if rng.random() < 0.3 else "")
+
+
+def complete(rule: CompiledRule, text: str, since: int, beyond: int) -> bool:
+    """Whether a match that begins at a place or later is complete, start by start."""
+    runs = runs_of(rule.machine(every_end=True))  # type: ignore[arg-type]
+    follower = PatternFollower(runs, text, 0, len(text), closes=False, beyond=beyond)
+    return any(follower.ends(start)[0] for start in range(since, len(text)))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_match_counts_as_complete_before_its_end_is_certain(seed: int) -> None:
+    rng = random.Random(seed)
+    pattern, flags = patterns.valid_pattern(rng)
+    try:
+        rule = CompiledRule(RegexRule(id="r", regex=f"(?{patterns_flags(flags)}:{pattern})"))
+    except NCOGuardError:
+        return
+    for _ in range(8):
+        text, context = patterns.text(rng, 12), patterns.text(rng, 4) if rng.random() < 0.3 else ""
+        stream = SpanStream(rule.stepper, context)
+        since, read = 0, context
+        for chunk in chunks(rng, text):
+            read += chunk
+            for start, end in stream.feed(chunk):
+                since = len(context) + max(end, start + 1)
+            asked = rng.random() < 0.7
+            if asked:
+                expected = complete(rule, read, since, len(context) if context else -1)
+                assert stream.matched == expected, (pattern, flags, text, context)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"a|(?s:a.*b)", r"(?s)a.*b|c", r"(?s)a(?=.*b)", r"(?:a|aa)+c|a", r"a.{0,40}b|a"]
+)
+def test_the_work_of_a_stream_is_linear(pattern: str) -> None:
+    """Counted in characters read, for text that comes one by one."""
+
+    def work(length: int) -> int:
+        stream = SpanStream(CompiledRule(RegexRule(id="r", regex=pattern)).stepper)
+        for _ in range(length):
+            stream.feed("a")
+        stream.finish()
+        return stream.steps
+
+    assert work(2_000) < 2.2 * work(1_000) + 1_000
+    assert work(2_000) < 60 * 2_000

@@ -12,13 +12,14 @@ import pytest
 from nco_guard.automata import FsmMachine
 from nco_guard.automata.folding import FoldSpec, fold_text, settle_escapes
 from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.spans.definition import find_spans
+from nco_guard.automata.spans.folds import fold, settled_length
 from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import PatternError
 from nco_guard.policy import presets
 from nco_guard.scan import conditions
 from nco_guard.scan.conditions import HEAD, Probe, fsm_probes, node_probes, string_probes
 from nco_guard.scan.filter import MARGIN, Condition, Filter, codes_of_text
-from nco_guard.scan.folds import fold, settled_length
 from tests.automata import patterns
 
 
@@ -107,7 +108,7 @@ def test_strings_and_automata_have_conditions_that_their_matches_meet() -> None:
         searcher = SubstringSearcher(strings, caseless=caseless, whole_word=whole)
         for _ in range(5):
             text = "".join(rng.choice([*strings, " ", "x", rng.choice(strings).swapcase()]) for _ in range(6))
-            assert {start for start, _ in searcher.spans(text)} <= starts(probes, text)
+            assert {start for start, _ in find_spans(searcher, text)} <= starts(probes, text)
     fsm = interegular.parse_pattern("(ab|c[de])+x").to_fsm()
     found = fsm_probes(FsmMachine(fsm))
     assert found is not None

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from nco_guard.automata.patterns.syntax import Assertion, Chars, Look, Node, subnodes
 from nco_guard.automata.patterns.threads import (
@@ -88,6 +88,7 @@ class AlternatingMachine(ThreadSets):
         runners = tuple(self._intern({seed}) for seed in self._seeds)
         self.start = self._state((self._plant(), runners, AT_START & self._before_mask))
         self._room = Room()
+        self.runs: Any = None  # see `spans.machines`
 
     def step(self, state: int, cls: int, *, seed: bool = True) -> int:
         """The next state, or `~next` if a match completes with this character.
@@ -220,6 +221,7 @@ class AlternatingMachine(ThreadSets):
         fresh._start_over()
         fresh._states, fresh._state_ids = [], {}
         fresh._steps, fresh._alive, fresh._may_end = {}, {}, {}
+        fresh.runs = None
         keys = [self._states[state] for state in (self.start, *states)]
         roots = {d for main, runners, _ in keys for d in (*self._ds_of(main), *runners)}
         numbers = fresh._carry(self, (*roots, *ds))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 from interegular import FSM
 from interegular.fsm import anything_else
@@ -56,6 +56,7 @@ class FsmMachine:
         self.start = self._state(frozenset([self._initial]))
         self.bare_start = self._state(frozenset())
         self._room = Room()
+        self.runs: Any = None  # see `spans.machines`
         self.accepts_empty = self._initial in self._finals
 
     def _state(self, members: frozenset[object]) -> int:
@@ -85,7 +86,7 @@ class FsmMachine:
     def carried(self, states: Sequence[int]) -> tuple[Self, list[int]]:
         """See `AlternatingMachine.carried`."""
         fresh = copy(self)
-        fresh._states, fresh._ids, fresh._held = [], {}, 0
+        fresh._states, fresh._ids, fresh._held, fresh.runs = [], {}, 0, None
         fresh.start, fresh.bare_start, *found = [
             fresh._state(self._states[state]) for state in (self.start, self.bare_start, *states)
         ]

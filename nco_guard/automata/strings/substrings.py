@@ -79,39 +79,47 @@ class SubstringSearcher:
     def _sorted(self) -> list[str]:
         return sorted(self._strings)
 
-    def _may_start(self, text: str, at: int) -> bool:
+    def may_start(self, text: str, at: int) -> bool:
+        """Whether what precedes a place allows a match to start there."""
         return not self.whole_word or at == 0 or not _WORD.match(text, at - 1)
 
-    def _may_stop(self, text: str, at: int) -> bool:
-        return not self.whole_word or not _WORD.match(text, at)
-
-    def spans(self, text: str, *, beyond: int = -1) -> Iterator[tuple[int, int]]:
-        """Matches as (start, end), leftmost first, longest, not overlapping; only those that end after `beyond`."""
-        folded = fold_case(text) if self.caseless else text
-        position, longest = 0, self.longest
-        while position < len(text):
-            end = self.stop_of(text, position, folded[position : position + longest])
-            if end > max(beyond, 0):
-                yield position, end
-                position = end
-            else:
-                position += 1
-
-    def stop_of(self, text: str, start: int, piece: str) -> int:
-        """The end of the longest string that starts at a place of a text; 0: there is none.
+    def stops_of(self, text: str, start: int, piece: str) -> Iterator[int]:
+        """The ends of the strings that start at a place of a text, the longest first.
 
         `piece`: the text from there on (`fold_case` of it, if caseless), `longest` characters if there are so many.
         """
         lengths = self._lengths.get(piece[: self._shown])
-        if lengths is not None and self._may_start(text, start):
+        if lengths is not None and self.may_start(text, start):
             for length in lengths:
-                if (
-                    length <= len(piece)
-                    and piece[:length] in self._strings
-                    and self._may_stop(text, start + length)
-                ):
-                    return start + length
-        return 0
+                if length <= len(piece) and piece[:length] in self._strings:
+                    stop = start + length
+                    if not (self.whole_word and _WORD.match(text, stop)):
+                        yield stop
+
+    def stop_of(self, text: str, start: int, piece: str) -> int:
+        """The first of `stops_of`; 0: there is none."""
+        return next(self.stops_of(text, start, piece), 0) if piece[: self._shown] in self._lengths else 0
+
+    def occurrences(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """(start, end, the string as it is looked for) of each string at each place of a text."""
+        folded = fold_case(text) if self.caseless else text
+        for start in range(len(text)):
+            for stop in self.stops_of(text, start, folded[start : start + self.longest]):
+                yield start, stop, folded[start:stop]
+
+    def begins(self, piece: str) -> bool:
+        """Whether some string may begin with a piece, as far as its first characters tell."""
+        return piece[: self._shown] in self._lengths or len(piece) < self._shown
+
+    def goes_on(self, piece: str, *, pending: bool) -> bool:
+        """Whether more text can make a string of a piece. `pending`: so can what shows that it is a whole word."""
+        ordered = self._sorted
+        at = bisect_left(ordered, piece)
+        if at < len(ordered) and ordered[at] == piece:
+            if self.whole_word and pending:
+                return True
+            at += 1
+        return at < len(ordered) and ordered[at].startswith(piece)
 
     def beginning(self, text: str) -> tuple[int, int] | None:
         """The longest stretch of the text with which some string begins; the first if there are several."""
@@ -119,7 +127,7 @@ class SubstringSearcher:
         ordered, longest = self._sorted, self.longest
         best: tuple[int, int] | None = None
         for start in range(len(text)):
-            if not self._may_start(text, start):
+            if not self.may_start(text, start):
                 continue
             piece = folded[start : start + longest]
             at = bisect_left(ordered, piece)

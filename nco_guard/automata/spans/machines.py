@@ -1,0 +1,268 @@
+"""What becomes of the matches that start at one place, a class of characters at a time: *runs*.
+
+A run follows the matches from one start, without those that start later, and knows of each end of a match what it still
+waits for. Runs are determinised and kept with the machine, so a step is a look-up; one that was never met takes some
+tens of microseconds. `follower` has what is done with them in a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from nco_guard.automata.patterns.alternating import AlternatingMachine
+from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
+from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, subnodes
+from nco_guard.automata.patterns.syntax import Sequence as Items
+from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
+
+__all__ = ["CAME_TRUE", "FREE", "OVER", "FsmRuns", "PatternRuns", "Runs", "Step", "runs_of"]
+
+# What a step gives: the next state (`OVER`: no match goes on), and the ends that it completes, each as (0 or 1: before
+# or after the character, the duty that it waits for, or `FREE`), later ends first.
+Step = tuple[int, tuple[tuple[int, int], ...]]
+OVER, FREE = -1, -1
+CAME_TRUE, _CAME_FALSE = -1, -2
+_NOTHING: Step = (OVER, ())
+_MANY = 100_000  # states of runs, after which they are forgotten
+
+
+def reach(node: Node) -> int:
+    """How many characters before a place can decide what matches from there: the width of nested lookbehinds."""
+    found = 0
+    for part in subnodes(node):
+        if isinstance(part, Assertion):
+            found = max(found, 1)
+        elif isinstance(part, Look) and part.behind:
+            found = max(found, _width(part.body) + reach(part.body))
+    return found
+
+
+def _width(node: Node) -> int:
+    """The greatest number of characters of a lookbehind, whose width `re` wants fixed."""
+    if isinstance(node, Chars):
+        return 1
+    if isinstance(node, Items):
+        return sum(map(_width, node.items))
+    if isinstance(node, Alternation):
+        return max(map(_width, node.options), default=0)
+    if isinstance(node, Repeat):
+        return _width(node.body) * (node.low if node.high is None else node.high)
+    return 0
+
+
+class PatternRuns:
+    """Runs of a pattern over classes of characters; with a checksum, only ends at which it passes count.
+
+    `end` is the class of the end of the text. `before` is what precedes a text, as far as it decides what matches from
+    a place: `reach + 1` characters lead to the same from anywhere. `quiet` is for whoever looks for starts: by
+    `before * (end + 1) + class` what `passed` gives where no match begins with that character, else -1.
+    """
+
+    def __init__(self, machine: AlternatingMachine) -> None:
+        self.machine = machine
+        self._checksum = machine.checksum if isinstance(machine, ChecksumMachine) else None
+        self.classes = machine.classes
+        self.end = machine.classes.count
+        self.reach = reach(machine.node)
+        self._root = machine._intern({machine._root})
+        self.before = machine.bare_start
+        self.quiet: dict[int, int] = {}
+        self._states: list[tuple[int, tuple[int, ...], int, Sum]] = []
+        self._ids: dict[tuple[int, tuple[int, ...], int, Sum], int] = {}
+        self._begun: dict[int, int] = {}
+        self._passed: dict[int, int] = {}
+        self._steps: dict[int, Step] = {}
+        self._duties: list[tuple[int, tuple[int, ...], int]] = []
+        self._duty_ids: dict[tuple[int, tuple[int, ...], int], int] = {}
+        self._settled: dict[int, int] = {}
+
+    def passed(self, before: int, cls: int) -> int:
+        """What precedes the next place."""
+        key = before * self.end + cls
+        known = self._passed.get(key)
+        if known is None:
+            known = self._passed[key] = self.machine.step(before, cls, seed=False)
+        return known
+
+    def begin(self, before: int) -> int:
+        """The run that starts here."""
+        known = self._begun.get(before)
+        if known is None:
+            _, runners, test = self.machine._states[before]
+            first = self._checksum.start if self._checksum is not None else ()
+            known = self._begun[before] = self._state((self._root, runners, test, first))
+        return known
+
+    def _state(self, key: tuple[int, tuple[int, ...], int, Sum]) -> int:
+        state = self._ids.get(key)
+        if state is None:
+            state = len(self._states)
+            self._states.append(key)
+            self._ids[key] = state
+        return state
+
+    def _duty(self, key: tuple[int, tuple[int, ...], int]) -> int:
+        duty = self._duty_ids.get(key)
+        if duty is None:
+            duty = len(self._duties)
+            self._duties.append(key)
+            self._duty_ids[key] = duty
+        return duty
+
+    def step(self, state: int, cls: int) -> Step:
+        """What a run becomes by one character."""
+        key = state * (self.end + 1) + cls
+        known = self._steps.get(key)
+        if known is None:
+            known = self._steps[key] = self._find_step(state, cls)
+        return known
+
+    def _find_step(self, state: int, cls: int) -> Step:
+        machine, checksum = self.machine, self._checksum
+        main, runners, before, total = self._states[state]
+        coarse, values = self._read(cls), tuple[int, ...]()
+        if runners:
+            runners, values = machine._run_behinds(runners, before, coarse)
+        following = total
+        if isinstance(machine, ChecksumMachine) and cls != self.end:
+            following = machine._read(total, machine._values[cls])
+        after = machine._before[coarse] if cls != self.end else before
+        ends: set[tuple[int, int]] = set()
+        ahead: set[Thread] = set()
+
+        def ended(offset: int, needs: frozenset[int], never: int) -> None:
+            if checksum is not None and not checksum.valid(following if offset else total):
+                return
+            if not needs and never == FALSE:
+                ends.add((offset, FREE))
+            elif cls != self.end:  # at the end of the text nothing comes that could make it true
+                duty = machine._intern({(DONE, needs, never)})
+                if duty == TRUE:
+                    ends.add((offset, FREE))
+                elif duty != FALSE:
+                    ends.add((offset, self._duty((duty, runners, after))))
+
+        for source, (cell, needs, never) in machine._step_threads(main, before, coarse, values):
+            if cell == BEFORE:
+                if not machine._nullable[source]:
+                    ended(0, needs, never)
+                continue
+            if machine._nullable[cell] and cls != self.end:
+                ended(1, needs, never)
+            if cell != HERE:
+                ahead.add((cell, needs, never))
+        open_main = machine._intern(ahead) if cls != self.end else FALSE
+        reached = OVER if open_main == FALSE else self._state((open_main, runners, after, following))
+        return reached, tuple(sorted(ends, key=lambda end: (-end[0], end[1])))
+
+    def _read(self, cls: int) -> int:
+        return self.machine.end if cls == self.end else self.machine._in_pattern(cls)
+
+    def settle(self, duty: int, cls: int) -> int:
+        """What a duty becomes: another one, or whether it came true."""
+        key = duty * (self.end + 1) + cls
+        known = self._settled.get(key)
+        if known is None:
+            machine = self.machine
+            source, runners, before = self._duties[duty]
+            coarse, values = self._read(cls), tuple[int, ...]()
+            if runners:
+                runners, values = machine._run_behinds(runners, before, coarse)
+            value = machine._step_set(source, before, coarse, values)
+            if value == TRUE:
+                known = CAME_TRUE
+            elif value == FALSE or cls == self.end:
+                known = _CAME_FALSE
+            else:
+                known = self._duty((value, runners, machine._before[coarse]))
+            self._settled[key] = known
+        return known
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much was found that it is time to go on with those of `carried`."""
+        return self.machine.crowded or len(self._states) + len(self._duties) > _MANY
+
+    def carried(self, before: int, state: int, duties: Sequence[int]) -> tuple[Self, int, int, list[int]]:
+        """Runs that know nothing but these, and their numbers there."""
+        held = [self._duties[duty] for duty in duties]
+        ds = [d for source, behind, _ in held for d in (source, *behind)]
+        if state != OVER:
+            main, runners, test, total = self._states[state]
+            ds += (main, *runners)
+        machine, (place,), numbers = self.machine.carried_with((before,), ds)
+        fresh = type(self)(machine)
+        if state != OVER:
+            state = fresh._state((numbers[main], tuple(numbers[d] for d in runners), test, total))
+        found = [
+            fresh._duty((numbers[source], tuple(numbers[d] for d in behind), after))
+            for source, behind, after in held
+        ]
+        return fresh, place, state, found
+
+
+class FsmRuns:
+    """Runs of a ready-made automaton: the words that start at one place."""
+
+    reach = before = 0
+
+    def __init__(self, machine: FsmMachine) -> None:
+        self.machine = machine
+        self.quiet: dict[int, int] = {}
+        self.classes = machine.classes
+        self.end = machine.classes.count
+        self._members: list[object] = [machine._initial]
+        self._ids: dict[object, int] = {machine._initial: 0}
+        self._steps: dict[int, Step] = {}
+
+    def passed(self, before: int, cls: int) -> int:
+        """See `PatternRuns`: a word starts alike everywhere."""
+        return 0
+
+    def begin(self, before: int) -> int:
+        """See `PatternRuns`."""
+        return 0
+
+    def step(self, state: int, cls: int) -> Step:
+        """See `PatternRuns`."""
+        if cls == self.end:
+            return _NOTHING
+        key = state * (self.end + 1) + cls
+        known = self._steps.get(key)
+        if known is None:
+            machine = self.machine
+            member = machine._map.get(self._members[state], {}).get(machine._keys[cls])
+            if member is None or member not in machine._remaining:
+                known = _NOTHING
+            else:
+                found = self._ids.get(member)
+                reached = len(self._members) if found is None else found
+                if found is None:
+                    self._members.append(member)
+                    self._ids[member] = reached
+                known = reached, ((1, FREE),) if member in machine._finals else ()
+            self._steps[key] = known
+        return known
+
+    crowded = False  # a run is a state of the automaton
+
+    def carried(self, before: int, state: int, duties: Sequence[int]) -> tuple[Self, int, int, list[int]]:
+        """See `PatternRuns`."""
+        return self, before, state, list(duties)
+
+    def settle(self, duty: int, cls: int) -> int:
+        """See `PatternRuns`: words wait for nothing, so this is never asked."""
+        raise ValueError("an automaton has no duties")
+
+
+Runs = PatternRuns | FsmRuns
+
+
+def runs_of(machine: AlternatingMachine | FsmMachine) -> Runs:
+    """The runs of a machine that reports every end of a match: the same for all who ask, until they are crowded."""
+    runs: Runs | None = machine.runs
+    if runs is None or runs.crowded:
+        machine.runs = runs = FsmRuns(machine) if isinstance(machine, FsmMachine) else PatternRuns(machine)
+    return runs
