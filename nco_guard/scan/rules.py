@@ -187,11 +187,11 @@ class RuleScanner:
         if places is None or (self._machine is not None and len(places) * _DENSE > len(row.text)):
             for index in range(len(row.lows)):
                 stretch = row.stretch(index)
-                every: Iterable[int] = (
-                    range(stretch.start, stretch.high + 1)
-                    if self._machine is None
-                    else self._ends_ahead(self._machine, row.text, stretch)
-                )
+                every: Iterable[int] = ()
+                if self._machine is not None:
+                    every = self._ends_ahead(self._machine, row.text, stretch)
+                elif self._strings is not None:
+                    every = self._strings.places(row.text, stretch.start, stretch.high)
                 for start, end in self._within(row.text, stretch, every):
                     yield index, start, end
             return

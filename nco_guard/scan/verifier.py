@@ -38,10 +38,11 @@ _BATCH = 1 << 22
 """So many characters are laid side by side."""
 _KEPT_BYTES = 64 << 20  # of states of many rules together
 _AT_ONCE = 1 << 8  # characters, by rules, that are read as quickly as conditions are asked for
-_FIRST = 1 << 10  # characters that are read as quickly as conditions are made
+_FIRST = 1 << 12  # characters that are read as quickly as conditions are made
 _SHORT = 1 << 16  # characters, up to which texts are looked through for long lists as they are
 _KEPT_TEXTS = 1_000  # that are known to be allowed
 _PASS = 1 << 13  # characters of a text, after which it is looked at how large they have grown
+_NO_CODES: Codes = np.empty(0, np.uint8)
 _PIECE = 1 << 20
 """A stream is searched when so many characters have come."""
 
@@ -119,7 +120,7 @@ class Verifier(Shared):
         """The report on one text; see `nco_guard.verify`."""
         arguments.text("text", text)
         if not arguments.text("context", context):
-            return self.verify_many((text,))[0]
+            return Report.of(self.digest, len(text), self._found((text,)).get(0, ()))
         findings: list[Finding] = []
         for reads_prompt, lanes in self._by_context.items():
             before = len(context) if reads_prompt else 0
@@ -153,13 +154,18 @@ class Verifier(Shared):
     def find_many(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Finding]]]:
         """(index, findings) of those texts that have any, in their order: for very many short texts."""
         for first, batch in _batches(arguments.texts("texts", texts)):
-            found: dict[int, list[Finding]] = {}
-            searches = [part.search for part in self._others] + [part.search for part in self._crowds]
-            for search in searches:
-                for index, more in search(batch).items():
-                    found.setdefault(index, []).extend(more)
+            found = self._found(batch)
             for index in sorted(found):
                 yield first + index, in_text_order(found[index])
+
+    def _found(self, texts: Sequence[str]) -> dict[int, list[Finding]]:
+        """The findings in those texts that have any, in no order."""
+        found: dict[int, list[Finding]] = {}
+        parts: list[_Lane | _Crowd] = [*self._others, *self._crowds]
+        for part in parts:
+            for index, more in part.search(texts).items():
+                found.setdefault(index, []).extend(more)
+        return found
 
     def stream(self, *, piece: int = _PIECE) -> FindingStream:
         """A text that is given piece by piece, such as a large file; see `FindingStream`."""
@@ -248,11 +254,11 @@ class _Lane:
         self, text: str, *, is_open: bool = False
     ) -> Iterator[tuple[RuleScanner, list[Places] | None, Codes]]:
         """For each rule where its conditions hold in a folded text; None: not asked."""
-        codes = codes_of_text(text)
         if not self._asks(len(text)):
             for scanner in self.scanners:
-                yield scanner, None, codes
+                yield scanner, None, _NO_CODES
             return
+        codes = codes_of_text(text)
         hits = self._filter.hits(codes, is_open=is_open)
         at = 0
         for scanner in self.scanners:

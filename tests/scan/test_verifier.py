@@ -283,7 +283,7 @@ def test_conditions_are_made_when_enough_was_read(monkeypatch: pytest.MonkeyPatc
     (lane,) = verifier._lanes
     text = FILLER + "mail me at jane.doe@example.com, 10.20.30.40"
     made = []
-    for _ in range(12):
+    for _ in range(60):
         assert verifier.verify(text) == verify_by_definition(compiled, text)
         made.append("_filter" in vars(lane))
     assert made == sorted(made)

@@ -18,6 +18,7 @@ __all__ = ["SubstringSearcher", "fold_case"]
 
 _BEGINNING = 3
 _WORD = re.compile(r"\w")
+_OUTSIDE = re.compile(r"(?<!\w).", re.DOTALL)  # what does not go on with a word
 
 
 @cache
@@ -74,6 +75,20 @@ class SubstringSearcher:
         for beginning, found in lengths.items():
             ordered = tuple(sorted(found, reverse=True))
             self._lengths[beginning] = shared.setdefault(ordered, ordered)
+
+    def places(self, text: str, low: int, high: int) -> Iterator[int]:
+        """Where in `text[low:high]` a string begins, as far as a few characters tell; none is left out.
+
+        Near the end, where more text may decide, that is everywhere.
+        """
+        known, size = self._lengths, self._shown
+        piece = text[low:high]
+        folded = fold_case(piece) if self.caseless else piece
+        last = high - size
+        outside = (found.start() for found in _OUTSIDE.finditer(text, low, high))
+        for place in outside if self.whole_word else range(low, high):
+            if place > last or folded[place - low : place - low + size] in known:
+                yield place
 
     @cached_property
     def _sorted(self) -> list[str]:

@@ -356,12 +356,7 @@ class _Batch:
             hard = [finding for finding in findings if finding.mode == "hard"]
             if hard:
                 done[leaf.index] = replacer.whole(leaf.text, hard)
-        left = {
-            finding.rule_id
-            for _, findings in self._verifier.find_many(list(done.values()))
-            for finding in findings
-            if finding.mode == "hard"
-        }
-        if left:
-            raise RedactionError(tuple(rule.id for rule in self._verifier.compiled.rules if rule.id in left))
+        again = self._verifier.find_many(list(done.values()))
+        if broken := self._verifier.broken(one for _, findings in again for one in findings):
+            raise RedactionError(broken)
         return done
