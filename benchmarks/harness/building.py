@@ -25,6 +25,7 @@ from benchmarks.methods.world import METHODS, Method, World
 from nco_guard.compiler import compile_policy
 from nco_guard.engines.hf import GuardLogitsProcessor
 from nco_guard.errors import NCOGuardError
+from nco_guard.masking.idsets import holds
 from nco_guard.session import BoundGuard
 
 __all__ = ["Built", "Ids", "allowed_rows", "build", "random_scores", "seen_ids"]
@@ -136,9 +137,7 @@ def allowed_rows(constraint: ConstraintSet, world: World, rows: int, steps: int)
         while kept < steps:
             token = text[at % len(text)]
             at += 1
-            ids = session.forbidden_ids()
-            place = int(np.searchsorted(ids, token))
-            if place < len(ids) and ids[place] == token:
+            if holds(session.forbidden_ids(), token):
                 if at > 50 * (steps + len(text)):
                     raise NCOGuardError(f"{constraint.name} forbids nearly all of the benchmark's text")
                 continue

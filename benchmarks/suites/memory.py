@@ -19,6 +19,7 @@ from benchmarks.harness.render import section
 from benchmarks.inputs.constraints import EVERYTHING, SUBSTRINGS, ConstraintSet
 from benchmarks.methods.world import World
 from nco_guard.compiler import compile_policy
+from nco_guard.masking.idsets import holds
 from nco_guard.session import BoundGuard
 
 __all__ = ["measure", "random_text", "show"]
@@ -87,7 +88,7 @@ def _draw(rng: random.Random, forbidden: NDArray[np.int64], ends: frozenset[int]
     """An allowed token that does not end the text; None if there is none."""
     for _ in range(20):
         token = rng.randrange(width)
-        if token not in ends and not _holds(forbidden, token):
+        if token not in ends and not holds(forbidden, token):
             return token
     # Inside a character of several bytes few tokens are allowed.
     allowed = np.ones(width, bool)
@@ -95,11 +96,6 @@ def _draw(rng: random.Random, forbidden: NDArray[np.int64], ends: frozenset[int]
     allowed[list(ends)] = False
     left = np.flatnonzero(allowed)
     return int(left[rng.randrange(len(left))]) if len(left) else None
-
-
-def _holds(ids: NDArray[np.int64], token: int) -> bool:
-    place = int(np.searchsorted(ids, token))
-    return place < len(ids) and bool(ids[place] == token)
 
 
 def show(record: Record) -> str:

@@ -23,6 +23,7 @@ from nco_guard.compiler import UTF8_RULE, CompiledPolicy, CompiledRule, Constrai
 from nco_guard.errors import StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.idsets import holds
 from nco_guard.masking.lookahead import HardConstraints
 from nco_guard.masking.short_ways import ShortWays
 from nco_guard.tokens import PrefixTree, Vocabulary
@@ -214,9 +215,7 @@ class Explainer:
         """Rules that together leave the token no way out, none of them dispensable; None if there are none."""
 
         def stuck(rules: Sequence[int]) -> bool:
-            found = self._forbidden_by(place, rules, tokens_left)
-            at = int(np.searchsorted(found, token))
-            return at < len(found) and int(found[at]) == token
+            return holds(self._forbidden_by(place, rules, tokens_left), token)
 
         rules = list(dict.fromkeys(i for i, _ in self._hard))
         if not stuck(rules):

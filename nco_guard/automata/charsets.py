@@ -289,18 +289,3 @@ class CharClasses:
             np.searchsorted(self.starts, code_points, side="right") - 1
         ]
         return found
-
-    def representative(self, index: int) -> str:
-        """A character of the class; a printable ASCII one where there is one, never a lone surrogate."""
-        ends = np.append(self.starts[1:], MAX_CODE_POINT + 1)
-        fallback: int | None = None
-        for low, high, owner in zip(
-            self.starts.tolist(), ends.tolist(), self.range_classes.tolist(), strict=True
-        ):
-            if owner != index:
-                continue
-            if low < 0x7F and high > 0x20:
-                return chr(max(low, 0x20))
-            if fallback is None:
-                fallback = low if not 0xD800 <= low <= 0xDFFF else (0xE000 if high > 0xE000 else None)
-        return chr(fallback) if fallback is not None else ""

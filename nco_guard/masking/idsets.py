@@ -11,12 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_IDS", "minus", "union"]
+__all__ = ["NO_IDS", "Ids", "holds", "minus", "union"]
 
 Ids = NDArray[np.int64]
 
 NO_IDS: Ids = np.zeros(0, np.int64)
 _SPARSE = 32  # below one in so many ids, sorting is the faster way
+
+
+def holds(ids: Ids, token: int) -> bool:
+    """Whether a token is among sorted ids. Cost: a binary search."""
+    at = ids.searchsorted(token)
+    return bool(at < len(ids) and ids[at] == token)
 
 
 def union(parts: Sequence[Ids], width: int) -> Ids:

@@ -21,7 +21,7 @@ from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.forced import ForgivingAutomaton, LostRules, RulesLeft
-from nco_guard.masking.idsets import NO_IDS, union
+from nco_guard.masking.idsets import NO_IDS, holds, union
 from nco_guard.masking.lookahead import HardConstraints
 from nco_guard.masking.quotients import Quotients
 from nco_guard.masking.short_ways import ShortWays
@@ -39,11 +39,6 @@ _EVERYWHERE = (b"e", b"E", b"1", b" ", b".", b"\n", "\u00f6".encode())
 VIOLATED = -1
 ENDED = -2
 LIMITED = -3
-
-
-def _holds(mask: NDArray[np.int64], token: int) -> bool:
-    at = mask.searchsorted(token)
-    return bool(at < len(mask) and mask[at] == token)
 
 
 def _mask_key(state: int, remaining: int | None) -> tuple[int, int]:
@@ -257,7 +252,7 @@ class JointTables:
         if not 0 <= token < self.vocabulary.width or token in self._unusable:
             return VIOLATED
         mask = self._forbidden.get((state, HORIZON))
-        if mask is not None and _holds(mask, token):
+        if mask is not None and holds(mask, token):
             return VIOLATED
         ends = token in self._eos
         if ends and mask is not None:
@@ -268,7 +263,7 @@ class JointTables:
         # Where the mask is not at hand, most tokens can be told from the states they lead to.
         together = self._left(state).together
         if mask is None and (ends or not together.may_end(tuple([following[i] for i in self._hard]))):
-            if _holds(self.forbidden(state), token):
+            if holds(self.forbidden(state), token):
                 return VIOLATED
             if ends:
                 return ENDED

@@ -56,8 +56,7 @@ class ShortWays:
     """The short texts (`short_ways`) that a vocabulary can write, as paths that automata are led along together.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
-    `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own. `beyond_ascii` int64: ids
-    of the tokens whose first byte is not ASCII.
+    `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own.
     """
 
     def __init__(self, tree: PrefixTree) -> None:
@@ -65,9 +64,6 @@ class ShortWays:
         self.single: NDArray[np.uint8] = tree.byte[1:last][tree.exact[1:last] > 0]
         self._tree = tree
         self._needed: dict[bytes, int] = {}
-        self.beyond_ascii: NDArray[np.int64] = tree.tokens_below(
-            1 + np.flatnonzero(tree.byte[1:last] >= 0x80)
-        )
         found = [([], 0), *((list(text), tokens) for text, tokens in short_ways(self._tokens_needed))]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
         self.every: int = (1 << len(found)) - 1

@@ -71,7 +71,7 @@ class EventTable:
     runs: id, and places in `strings` of request id, parent id, model id (or None). rule_sets: places in `strings`.
     total: how many events the log holds. left_out: how many are not here; notable_left_out: of these, those that tell
         of something that should not have happened.
-    Strings are written visibly: see `nco_guard.audit.report.wording.visible`.
+    Strings are written visibly: see `nco_guard.visible.visible`.
     """
 
     start: datetime | None

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata.automaton import UNKNOWN
 from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.errors import StateLimitError
 
 __all__ = ["ProductMachine"]
 
-_UNKNOWN = np.iinfo(np.int32).min
 _STATE_LIMIT = 400_000
 
 
@@ -29,13 +29,13 @@ class _Rows:
     """An int32 matrix whose rows are added one by one."""
 
     def __init__(self, width: int) -> None:
-        self.array: NDArray[np.int32] = np.full((16, width), _UNKNOWN, np.int32)
+        self.array: NDArray[np.int32] = np.full((16, width), UNKNOWN, np.int32)
         self.count = 0
 
     def room(self, at: int) -> None:
         """See to it that there is a row; whoever fills it counts it then."""
         if at == len(self.array):
-            grown = np.full((2 * at, self.array.shape[1]), _UNKNOWN, np.int32)
+            grown = np.full((2 * at, self.array.shape[1]), UNKNOWN, np.int32)
             grown[:at] = self.array
             self.array = grown
 
@@ -112,10 +112,10 @@ class ProductMachine:
     def step(self, state: int, cls: int) -> int:
         """The next state, or `~next` if a match completes or cannot be avoided any more."""
         reached = int(self._steps.array[state, cls])
-        if reached == _UNKNOWN:
+        if reached == UNKNOWN:
             row = self._row(state)
             following = self._stack.array[row, cls]
-            unknown = following == _UNKNOWN
+            unknown = following == UNKNOWN
             if unknown.any():
                 for place in row[unknown].tolist():
                     self._step_member(place, cls)
@@ -144,7 +144,7 @@ class ProductMachine:
             while waiting:
                 place = waiting.pop()
                 for cls in range(self.classes.count):
-                    if self._stack.array[place, cls] == _UNKNOWN:
+                    if self._stack.array[place, cls] == UNKNOWN:
                         self._step_member(place, cls)
                     reached = int(self._stack.array[place, cls])
                     if reached >= 0 and reached not in found and len(found) < states:

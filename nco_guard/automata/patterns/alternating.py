@@ -31,7 +31,7 @@ from nco_guard.automata.patterns.threads import (
 )
 from nco_guard.errors import StateLimitError
 
-__all__ = ["AlternatingMachine", "Room"]
+__all__ = ["LIVENESS_LIMIT", "AlternatingMachine", "Room"]
 
 # A pending state whose end is not found within this many states counts as alive: then a dead end may come later,
 # never a match.
@@ -77,7 +77,6 @@ class AlternatingMachine(ThreadSets):
         """`rule_id` names the rule in errors. `thread_limit` bounds the sum of threads of all Ds, and so the memory."""
         super().__init__(node, every_end=every_end, thread_limit=thread_limit, rule_id=rule_id)
         self.state_limit = state_limit
-        self.liveness_capped = False
 
         # States: (main D, runner Ds, what precedes).
         self._states: list[tuple[int, tuple[int, ...], int]] = []
@@ -252,7 +251,7 @@ class AlternatingMachine(ThreadSets):
         return known
 
     def forgets(self, character: str) -> bool:
-        """See `automaton.CharMachine`: for a sign that is nowhere in the pattern and to its borders like the end.
+        """See `characters.CharMachine`: for a sign that is nowhere in the pattern and to its borders like the end.
 
         What such a sign completes, the end of the text would complete too, and nothing is under way after it.
         """
@@ -267,7 +266,7 @@ class AlternatingMachine(ThreadSets):
         return not any(low <= code <= high for ranges in sets for low, high in ranges)
 
     def distance(self, state: int) -> int:
-        """See `automaton.CharMachine`: what some match reads yet at least, one that begins here included."""
+        """See `characters.CharMachine`: what some match reads yet at least, one that begins here included."""
         return min(self._least_ahead(self._states[state][0]), self._least[self._root[0]])
 
     def doomed(self, state: int) -> bool:
@@ -306,7 +305,6 @@ class AlternatingMachine(ThreadSets):
                 seen.add(reached)
                 queue.append(reached)
             if len(seen) > LIVENESS_LIMIT:
-                self.liveness_capped = True
                 return True
         for dead in seen:
             self._alive[dead] = False

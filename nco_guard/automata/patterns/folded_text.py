@@ -17,20 +17,19 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
 from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
-from nco_guard.automata.patterns.alternating import AlternatingMachine, Room
+from nco_guard.automata.patterns.alternating import LIVENESS_LIMIT, AlternatingMachine, Room
 from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedMachine"]
 
 # Every character that can be part of an escape; each is a class of its own where escapes count.
 _ESCAPE_CHARACTERS = '\\u"/bfnrt' + "0123456789acdeABCDEF"
-LIVENESS_LIMIT = 20_000
 
 
 class FoldedMachine:
     """Searches the folded text for one pattern, a class of original characters at a time.
 
-    See `automaton.CharMachine`. A match completes with the original character that settles the last folded one it
+    See `characters.CharMachine`. A match completes with the original character that settles the last folded one it
     needs. Cost: building the classes takes some milliseconds; a step never taken before costs one of the inner machine
     per folded character.
     """
@@ -206,12 +205,12 @@ class FoldedMachine:
         return known
 
     def forgets(self, character: str) -> bool:
-        """See `automaton.CharMachine`: a character that folds to itself and is no part of an escape."""
+        """See `characters.CharMachine`: a character that folds to itself and is no part of an escape."""
         same = self.spec.images.get(character, character) == character
         return same and not self.spec.json_escapes and self.inner.forgets(character)
 
     def distance(self, state: int) -> int:
-        """See `automaton.CharMachine`. An escape under way has been paid for already."""
+        """See `characters.CharMachine`. An escape under way has been paid for already."""
         inner, pending, _ = self._states[state]
         folded, written = self._growth
         return max(0, -(-self.inner.distance(inner) * written // folded) - len(pending))

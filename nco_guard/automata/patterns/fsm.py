@@ -26,7 +26,7 @@ _MANY_MEMBERS = 1_000_000  # of all states together, after half of which a searc
 
 
 class FsmMachine:
-    """Searches for any accepted word, a character class at a time. See `automaton.CharMachine`."""
+    """Searches for any accepted word, a character class at a time. See `characters.CharMachine`."""
 
     def __init__(self, fsm: FSM, *, state_limit: int = 200_000) -> None:
         self.state_limit = state_limit
@@ -131,7 +131,7 @@ class FsmMachine:
         return False
 
     def forgets(self, character: str) -> bool:
-        """See `automaton.CharMachine`: not known."""
+        """See `characters.CharMachine`: not known."""
         return False
 
     def distance(self, state: int) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.automaton import SINK, Automaton
+from nco_guard.automata.automaton import SINK, UNKNOWN, Automaton
 from nco_guard.automata.charsets import CharClasses, CharSet, both, complement, same_letter, word
 from nco_guard.automata.strings.tries import ROOT, SymbolTrie
 from nco_guard.automata.utf8 import ILL_FORMED, byte_classes_of, utf8_table
@@ -35,7 +35,6 @@ _KEPT_STATES = 1 << 20
 _ROWS = 1 << 13  # states whose steps are kept, by class of bytes
 _NAMED = 1 << 16  # nodes, up to which those that are as good as others are told from them
 _FEW = 24  # steps that are taken one by one rather than together
-_UNKNOWN = np.iinfo(np.int32).min
 _SYMBOL_LIMIT = 0xD000  # symbols are sorted as characters; beyond lie the surrogates
 
 
@@ -147,7 +146,7 @@ class FoldedAhoCorasick(Automaton):
         self._count = 3
         self._distances: NDArray[np.uint8] = np.zeros(64, np.uint8)
         self._measured = 0
-        self._rows: NDArray[np.int32] = np.full((16, int(self.byte_classes.max()) + 1), _UNKNOWN, np.int32)
+        self._rows: NDArray[np.int32] = np.full((16, int(self.byte_classes.max()) + 1), UNKNOWN, np.int32)
         self.start = 1
         self.spaceless_start = 2
 
@@ -305,18 +304,18 @@ class FoldedAhoCorasick(Automaton):
     def step_many(self, states: NDArray[np.int32], symbols: NDArray[np.uint8]) -> NDArray[np.int32]:
         """`step` for arrays of equal length. int32. States met for the first time cost some Python each."""
         if self._count > len(self._rows) and len(self._rows) < _ROWS:
-            grown = np.full((min(2 * self._count, _ROWS), self._rows.shape[1]), _UNKNOWN, np.int32)
+            grown = np.full((min(2 * self._count, _ROWS), self._rows.shape[1]), UNKNOWN, np.int32)
             grown[: len(self._rows)] = self._rows
             self._rows = grown
         classes = self.byte_classes[symbols]
         if len(states) and int(states.max()) >= len(self._rows):
             kept = states < len(self._rows)
-            reached = np.full(len(states), _UNKNOWN, np.int32)
+            reached = np.full(len(states), UNKNOWN, np.int32)
             reached[kept] = self._rows[states[kept], classes[kept]]
         else:
             reached = self._rows[states, classes]
-        if len(reached) and reached.min() == _UNKNOWN:
-            missing = np.flatnonzero(reached == _UNKNOWN)
+        if len(reached) and reached.min() == UNKNOWN:
+            missing = np.flatnonzero(reached == UNKNOWN)
             pairs = states[missing].astype(np.int64) << 8 | classes[missing]
             _, first, of = np.unique(pairs, return_index=True, return_inverse=True)
             some = missing[first]
@@ -488,7 +487,7 @@ class FoldedAhoCorasick(Automaton):
         plain = np.flatnonzero(keys < self._nodes)
         self._of_node[keys[plain]] = plain
         self._of_node[self._root] = self.start
-        self._rows = np.full((16, self._rows.shape[1]), _UNKNOWN, np.int32)
+        self._rows = np.full((16, self._rows.shape[1]), UNKNOWN, np.int32)
         self._measured = 0
         return True
 

@@ -16,9 +16,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, holds, scores_of
+from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, scores_of
 from nco_guard.errors import DeadEndError, StateLimitError
 from nco_guard.masking import JointTables
+from nco_guard.masking.idsets import holds
 from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet
 from nco_guard.tokens import Vocabulary

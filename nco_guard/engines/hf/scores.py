@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from nco_guard.errors import GenerationError, TokenizerError, UnsupportedError
+from nco_guard.masking.idsets import holds
 from nco_guard.session.rows import Ids
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "Look",
     "Looked",
     "check_step",
-    "holds",
     "scores_of",
     "undefined_scores",
 ]
@@ -303,11 +303,3 @@ def scores_of(scores: torch.Tensor, complements: dict[int, tuple[Ids, Ids]]) -> 
     if scores.is_cpu and scores.layout is torch.strided and scores.dtype in _NONE_LEFT:
         return HostScores(scores, complements)
     return DenseScores(scores)
-
-
-def holds(ids: Ids, token: int) -> bool:
-    """Whether a token is among sorted ids."""
-    if not len(ids):
-        return False
-    at = int(ids.searchsorted(token))
-    return at < len(ids) and bool(ids[at] == token)
