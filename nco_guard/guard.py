@@ -414,6 +414,7 @@ class Guard(Shared):
         skip_special_tokens: bool = True,
         sink: Callable[[hf.StepReport], None] | None = None,
         tables: Literal["auto", "host", "device"] = "host",
+        on_result: Callable[[hf.GenerationResult], None] | None = None,
         **options: Unpack[StreamOptions],
     ) -> Iterator[str]:
         """`generate` for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`.
@@ -432,6 +433,7 @@ class Guard(Shared):
             skip_special_tokens=skip_special_tokens,
             sink=sink,
             tables=tables,
+            on_result=on_result,
             **options,
         )
         return pieces

@@ -13,7 +13,7 @@ from transformers import (
 )
 from transformers.generation.streamers import BaseStreamer
 
-from nco_guard.engines.hf import TextStream, generate, stream
+from nco_guard.engines.hf import GenerationResult, TextStream, generate, stream
 from nco_guard.errors import UnsupportedError
 
 
@@ -36,17 +36,25 @@ def test_streamed_pieces_are_the_text(tokenizer: Any, model_of: Any, guard: Any)
     assert "".join(seen) == expected
 
 
-def test_what_was_shown_is_never_taken_back(byte_level: Any, model_of: Any, guard: Any) -> None:
+def test_what_was_shown_is_never_taken_back_and_the_result_is_that_of_generate(
+    byte_level: Any, model_of: Any, guard: Any
+) -> None:
     for seed in range(3):
         options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "stop_strings": [" ass", "pass"]}
         torch.manual_seed(seed)
-        expected = generate(guard, model_of(byte_level), byte_level, "what the", **options).texts[0]
+        expected = generate(guard, model_of(byte_level), byte_level, "what the", **options)
         torch.manual_seed(seed)
+        results: list[GenerationResult] = []
+        pieces = stream(
+            guard, model_of(byte_level), byte_level, "what the", on_result=results.append, **options
+        )
         shown = ""
-        for piece in stream(guard, model_of(byte_level), byte_level, "what the", **options):
+        for piece in pieces:
             shown += piece
             assert guard.clean(shown)
-        assert shown == expected
+        assert shown == expected.texts[0]
+        (result,) = results
+        assert (result.token_ids, result.outcomes) == (expected.token_ids, expected.outcomes)
 
 
 def test_closing_a_stream_stops_the_generation(byte_level: Any, model_of: Any, guard: Any) -> None:

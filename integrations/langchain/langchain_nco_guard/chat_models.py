@@ -31,7 +31,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from langchain_nco_guard._chat_format import (
     TOOL_CALL_END,
@@ -46,6 +46,7 @@ from langchain_nco_guard._guards import joined, seeing_through_json
 from langchain_nco_guard._structured import parsed_output
 from langchain_nco_guard._words import refuse_other_words
 from nco_guard import Guard
+from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
@@ -75,7 +76,6 @@ class _Call:
     context: str
     offers_tools: bool
     prompt_tokens: int
-    limit: int
 
     def reply(self) -> Reply:
         """A reader of what the model writes."""
@@ -392,8 +392,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         options = self._options(given)
         if stops:
             options["stop_strings"] = list(stops)
-        settings = Settings(self.model, options)
-        bound = bind_to_model(guard, self.model, self.tokenizer, settings)
+        bound = bind_to_model(guard, self.model, self.tokenizer, Settings(self.model, options))
         return _Call(
             guard=guard,
             encoded=encoded,
@@ -403,7 +402,6 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             context=bound.vocabulary.text_of(ids) if bound.needs_context else "",
             offers_tools=bool(tools),
             prompt_tokens=len(ids),
-            limit=settings.max_length(len(ids)) - len(ids),
         )
 
     def _encode(self, text: str) -> dict[str, Any]:
@@ -456,27 +454,26 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         call = self._prepare(messages, stop, kwargs)
-        counter = _Counter(call.prompt_tokens)
-        options = {
-            **call.options,
-            "stopping_criteria": [*(call.options.get("stopping_criteria") or []), counter],
-        }
         reply = call.reply()
         calls = 0
-        news = reply.over(call.guard.stream(self.model, self.tokenizer, call.encoded, **options))
+        results: list[GenerationResult] = []
+        pieces = call.guard.stream(
+            self.model, self.tokenizer, call.encoded, on_result=results.append, **call.options
+        )
+        news = reply.over(pieces)
         if self._json:
             news = iter([*news])
             self._checked(reply)
         for new in news:
             yield _chunk(new, calls)
             calls += not isinstance(new, str)
-        outcome = "length" if counter.written >= call.limit else "ended"
+        result = results[0]
         yield ChatGenerationChunk(
             message=AIMessageChunk(
                 content="",
                 invalid_tool_calls=reply.invalid_tool_calls,
-                usage_metadata=_usage(call.prompt_tokens, counter.written),
-                response_metadata=self._metadata(kwargs, reply.finish_reason(outcome)),
+                usage_metadata=_usage(call.prompt_tokens, len(result.token_ids[0])),
+                response_metadata=self._metadata(kwargs, reply.finish_reason(result.outcomes[0])),
                 chunk_position="last",
             )
         )
@@ -497,18 +494,6 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             "finish_reason": finish_reason,
             "policy_digest": guard.log.digest,
         }
-
-
-class _Counter(StoppingCriteria):  # type: ignore[misc]
-    """Counts the tokens of one sequence, and never stops it."""
-
-    def __init__(self, prompt_tokens: int) -> None:
-        self._prompt_tokens = prompt_tokens
-        self.written = 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        self.written = input_ids.shape[1] - self._prompt_tokens
-        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
 def _opening(name: str) -> str:

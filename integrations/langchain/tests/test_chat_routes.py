@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from checks import check_message, check_stream, check_text, verify
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import set_llm_cache
@@ -15,7 +16,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_huggingface import HuggingFacePipeline
 from pydantic import BaseModel
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, StoppingCriteria
 
 from langchain_nco_guard import ChatNCOGuard
 from langchain_nco_guard._guards import joined, seeing_through_json
@@ -156,6 +157,56 @@ def test_token_counts_and_reasons(chat: ChatNCOGuard) -> None:
     assert chunks[-1].usage_metadata == answer.usage_metadata
     assert chunks[-1].response_metadata["finish_reason"] == "length"
     assert chat.get_num_tokens("Hello there") > 1
+
+
+class After(StoppingCriteria):
+    """Stops once a text has so many tokens, prompt included."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), input_ids.shape[1] >= self.length)
+
+
+class NothingAfter(LogitsProcessor):
+    """Leaves no token once a text has so many of them, prompt included."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(scores, -torch.inf) if input_ids.shape[1] >= self.length else scores
+
+
+def streamed_as_invoked(model: ChatNCOGuard, options: dict[str, Any]) -> str:
+    """The finish reason; it, the text and the usage are the same on both routes."""
+    whole = model.invoke(ASK, **options)
+    full, *chunks = model.stream(ASK, **options)
+    for chunk in chunks:
+        full += chunk
+    assert full.text == whole.text
+    assert full.usage_metadata == whole.usage_metadata
+    assert full.response_metadata == whole.response_metadata
+    return str(full.response_metadata["finish_reason"])
+
+
+def test_a_stream_says_why_it_ended_as_a_whole_answer_does(loaded: tuple[Any, Any]) -> None:
+    # The model writes "312-55" in tokens of one digit: after "3" the text may not end.
+    rules = (StringRule(id="digit", strings=("3",), whole_word=True),)
+    guard = Guard(Policy(name="digits", rules=rules, on_dead_end="end"))
+    chat = ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=guard, max_tokens=200, temperature=0)
+    whole = chat.invoke(ASK)
+    ids, usage = chat.tokenizer(whole.text, add_special_tokens=False)["input_ids"], whole.usage_metadata
+    three = usage["input_tokens"] + ids.index(chat.tokenizer.convert_tokens_to_ids("3")) + 1
+    # The last token is the end of the sequence, and the limit; without it the limit ends the text.
+    for reason, options in {
+        "stop": {"max_tokens": usage["output_tokens"]},
+        "length": {"max_tokens": usage["output_tokens"] - 1},
+        "trimmed": {"stopping_criteria": [After(three)]},
+        "dead_end": {"logits_processor": [NothingAfter(three)]},
+    }.items():
+        assert streamed_as_invoked(chat, options) == reason
 
 
 # -- tools -----------------------------------------------------------------------------------------------------

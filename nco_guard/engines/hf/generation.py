@@ -161,12 +161,14 @@ def stream(
     skip_special_tokens: bool = True,
     sink: Sink | None = None,
     tables: TablesChoice = "host",
+    on_result: Callable[[GenerationResult], None] | None = None,
     **options: Unpack[StreamOptions],
 ) -> Iterator[str]:
     """Like `generate` for one prompt, yielding its text piece by piece while a thread generates.
 
     What has been yielded is never taken back: a token is shown once the text may end after it. Closing the iterator
-    early stops the generation at its next step.
+    early stops the generation at its next step. `on_result` is given what `generate` returns (ids, why the text ended)
+    once the text is over, by the thread that generates, and before the iterator is exhausted.
 
     What is wrong with the arguments is raised by the call itself; errors of the generation, which begins with the first
     piece that is asked for, by the iterator.
@@ -192,7 +194,7 @@ def stream(
     def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
         criteria = [*checked_list("stopping_criteria", options.get("stopping_criteria")), closed]
         arguments = {**inputs, **options, "stopping_criteria": criteria}
-        generate_ids(
+        result = generate_ids(
             guard,
             model,
             tokenizer,
@@ -202,6 +204,8 @@ def stream(
             tables=tables,
             on_text=write,
         )
+        if on_result is not None:
+            on_result(result)
 
     return in_pieces(generate_in_pieces)
 
