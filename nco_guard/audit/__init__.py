@@ -29,6 +29,7 @@ from nco_guard.audit.events import (
     Span,
     Verification,
     event_schema,
+    outcome_of,
     parse_event,
     value_hmac,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "log_files",
     "log_schema",
     "make_anchor",
+    "outcome_of",
     "parse_event",
     "policy_hmac",
     "read_anchors",

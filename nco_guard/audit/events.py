@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Final, Literal, Self, get_args
 from uuid import UUID
 
@@ -50,6 +52,7 @@ __all__ = [
     "Verification",
     "canonical_line",
     "event_schema",
+    "outcome_of",
     "parse_event",
     "time_text",
     "value_hmac",
@@ -64,15 +67,10 @@ Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Digest = Annotated[str, StringConstraints(pattern=r"^((hmac-)?sha256:)?[0-9a-f]{64}$")]
 # Labels are for programs (outcomes, reasons, ends): too narrow for a sentence of somebody's text to slip in.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
+# How a guarded sequence ended; `nco_guard.engines.hf.GenerationResult` says what each means.
+GuardedOutcome = Literal["ended", "length", "stopped", "trimmed", "dead_end", "violated", "state_limit"]
 Outcome = Literal[
-    # Of the guard.
-    "ended",
-    "length",
-    "stopped",
-    "trimmed",
-    "dead_end",
-    "violated",
-    "state_limit",
+    GuardedOutcome,
     # Of models and providers that were watched.
     "answered",
     "abandoned",
@@ -101,6 +99,14 @@ Outcome = Literal[
 ]
 """How a sequence ended; "other" for whatever else somebody said."""
 OUTCOMES: Final[frozenset[str]] = frozenset(get_args(Outcome))
+# What else providers say, in words of the set.
+_SPELLINGS: Final = {
+    "max_output_tokens": "length",
+    "model_length": "length",
+    **dict.fromkeys(("recitation", "blocklist", "prohibited_content", "spii"), "content_filter"),
+}
+# Where responses say it, the surest name first: "status" may be that of something else.
+_REASONS: Final = ("outcome", "finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
@@ -108,7 +114,29 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 def _outcome(said: object) -> str:
     # A provider's finish reason is its own word, and so may be a piece of text: only words known beforehand are kept.
     word = said.strip().lower().replace("-", "_") if isinstance(said, str) and len(said) <= 64 else ""
+    word = _SPELLINGS.get(word, word)
     return word if word in OUTCOMES else "other"
+
+
+def outcome_of(*places: object) -> str:
+    """Why a model ended, as its response says: the first finish reason in `places`, as one of `OUTCOMES`.
+
+    Places are mappings, or objects with attributes, whose `choices` (the first) are looked at too. "answered" where
+    none says anything.
+
+    Examples:
+        >>> outcome_of({"id": "7"}, {"stop_reason": "END_TURN"})
+        'end_turn'
+    """
+    for place in places:
+        get = place.get if isinstance(place, Mapping) else partial(getattr, place)
+        for name in _REASONS:
+            if said := get(name, None):
+                return _outcome(said)
+        choices = get("choices", None)
+        if isinstance(choices, Sequence) and choices and (found := outcome_of(choices[0])) != "answered":
+            return found
+    return "answered"
 
 
 def time_text(moment: datetime) -> str:

@@ -10,6 +10,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -37,6 +38,7 @@ from nco_guard.audit import (
     Verification,
     event_schema,
     fan_out,
+    outcome_of,
     parse_event,
     read_events,
 )
@@ -198,6 +200,8 @@ def test_no_event_accepts_a_field_for_text(field: str) -> None:
         ("STOP", "stop"),
         ("end-turn", "end_turn"),
         ("Max_Tokens", "max_tokens"),
+        ("max_output_tokens", "length"),
+        ("PROHIBITED_CONTENT", "content_filter"),
         *(
             (said, "other")
             for said in ("Bluebird", "maria.example", "4111111111111111", SECRET, "", "x" * 10**6)
@@ -212,6 +216,23 @@ def test_an_outcome_is_one_of_a_fixed_set_whoever_says_it(said: Any, kept: str) 
     line = json.loads(event.to_json())
     assert line["outcomes"] == [kept, "ended"]
     assert parse_event(json.dumps({**line, "outcomes": [said]})).outcomes == (kept,)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("places", "outcome"),
+    [
+        ((), "answered"),
+        ((None, {}, "stop", {"finish_reason": None, "status": ""}), "answered"),
+        (({"text": SECRET}, {"finish_reason": SECRET}), "other"),
+        (({"finish_reason": None}, {"stop_reason": "end_turn"}), "end_turn"),
+        (({"status": "completed", "finish_reason": "Length"},), "length"),
+        (({"choices": [{"finish_reason": "stop"}]},), "stop"),
+        ((SimpleNamespace(choices=[SimpleNamespace(finish_reason="tool_calls")]),), "tool_calls"),
+        (({"choices": []}, SimpleNamespace(status="incomplete")), "incomplete"),
+    ],
+)
+def test_what_a_response_says_of_its_end_is_found(places: tuple[Any, ...], outcome: str) -> None:
+    assert outcome_of(*places) == outcome
 
 
 def test_text_in_the_wrong_place_is_refused_and_not_repeated_in_the_error() -> None:

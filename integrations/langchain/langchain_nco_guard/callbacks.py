@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from nco_guard import Report
-from nco_guard.audit import RunRecorder, Sink
+from nco_guard.audit import RunRecorder, Sink, outcome_of
 from nco_guard.copies import Staying
 from nco_guard.guards import GuardSource, as_guard
 from nco_guard.values import Cleaner
@@ -99,18 +99,18 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         for sequence, generation in enumerate(generations):
             report = self.guard.verify(generation.text)
             self._verified(run, report, sequence)
-            outcome: Any = (generation.generation_info or {}).get("finish_reason")
+            places: list[Any] = [generation.generation_info]
             shown: Any = generation
             if isinstance(generation, ChatGeneration):
                 message = shown = generation.message
-                outcome = outcome or message.response_metadata.get("finish_reason")
+                places.append(message.response_metadata)
                 usage = getattr(message, "usage_metadata", None) or {}
                 tokens += int(usage.get("output_tokens", 0))
             found = {one.rule_id for one in report.violations}
             others = [rule for rule in self._values.rules(shown) if rule not in found]
             if others or getattr(shown, "tool_calls", None):
                 self._verified_value(run, others, len(repr(shown)), sequence)
-            outcomes.append(_label(outcome))
+            outcomes.append(outcome_of(*places))
         self._finish(run, outcomes, tokens)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -211,39 +211,3 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
 def _model_name(kwargs: dict[str, Any]) -> str:
     metadata = kwargs.get("metadata") or {}
     return str(metadata.get("ls_model_name") or kwargs.get("name") or "model")
-
-
-# What providers and our own models say, in one spelling; anything else could be somebody's text.
-_OUTCOMES = {
-    "stop": (
-        "stop",
-        "STOP",
-        "end_turn",
-        "stop_sequence",
-        "eos",
-        "eos_token",
-        "COMPLETE",
-        "complete",
-        "completed",
-    ),
-    "length": ("length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_length", "incomplete"),
-    "tool_calls": ("tool_calls", "tool_use", "function_call", "TOOL_CALL"),
-    "content_filter": (
-        "content_filter",
-        "refusal",
-        "SAFETY",
-        "RECITATION",
-        "BLOCKLIST",
-        "PROHIBITED_CONTENT",
-        "SPII",
-    ),
-    **{name: (name,) for name in ("ended", "stopped", "trimmed", "dead_end", "state_limit", "pause_turn")},
-}
-_LABELS = {said: label for label, words in _OUTCOMES.items() for said in words}
-
-
-def _label(outcome: Any) -> str:
-    """A finish reason as the log takes it: one of a fixed set, "other" for what is not known, "ended" for none."""
-    if outcome is None:
-        return "ended"
-    return _LABELS.get(outcome, "other") if isinstance(outcome, str) else "other"

@@ -22,7 +22,7 @@ from langchain_nco_guard import (
 )
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy
-from nco_guard.audit import MemorySink
+from nco_guard.audit import OUTCOMES, MemorySink
 from nco_guard.errors import ArgumentError, PresetError, UnsupportedError
 
 CHAT = {
@@ -144,14 +144,13 @@ async def test_a_guarded_pipeline_says_how_much_it_wrote_and_why_it_ended(pipe: 
     ("said", "label"),
     [
         ("stop", "stop"),
-        ("end_turn", "stop"),
-        ("MAX_TOKENS", "length"),
-        ("tool_use", "tool_calls"),
-        ("dead_end", "dead_end"),
+        *((word, word) for word in sorted(OUTCOMES)),
+        ("MAX_TOKENS", "max_tokens"),
+        ("RECITATION", "content_filter"),
         ("maria.lopez", "other"),
         ("312-555-0155", "other"),
         (["stop"], "other"),
-        (None, "ended"),
+        (None, "answered"),
     ],
 )
 def test_finish_reasons_in_the_record_are_of_a_fixed_set(policy: Policy, said: Any, label: str) -> None:
@@ -162,6 +161,16 @@ def test_finish_reasons_in_the_record_are_of_a_fixed_set(policy: Policy, said: A
     message = AIMessage("fine", response_metadata={} if said is None else {"finish_reason": said})
     handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run)
     assert sink.events[-1].outcomes == (label,)
+
+
+@pytest.mark.parametrize("name", ["stop_reason", "stopReason", "done_reason"])
+def test_finish_reasons_are_found_by_the_names_that_providers_give_them(policy: Policy, name: str) -> None:
+    sink, run = MemorySink(), uuid4()
+    handler = NCOGuardAuditHandler(policy, sink)
+    handler.on_chat_model_start({}, [[]], run_id=run)
+    message = AIMessage("fine", response_metadata={name: "max_tokens", "status": "done"})
+    handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run)
+    assert sink.events[-1].outcomes == ("max_tokens",)
 
 
 def test_the_record_counts_what_stands_beside_the_text(policy: Policy) -> None:

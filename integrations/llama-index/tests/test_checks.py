@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.llms import ChatMessage
+from llama_index.core.llms import ChatMessage, CompletionResponse, CustomLLM, LLMMetadata
+from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.output_parsers import PydanticOutputParser
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import (
@@ -213,6 +214,51 @@ async def test_every_route_is_recorded_as_one_whole_run(llm: NCOGuardLLM, record
     assert {event.outcomes for event in finished} == {("ended",)}
     assert all(event.tokens > 10 for event in finished)
     assert "Maria" not in "".join(event.to_json() for event in sink.events)
+
+
+class Choice(BaseModel):
+    finish_reason: str | None
+
+
+class Completion(BaseModel):
+    choices: list[Choice]
+
+
+class Hosted(CustomLLM):
+    """Says how it ended where LLMs of providers do: in `raw`, or beside the text."""
+
+    beside: dict[str, Any]
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata()
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text="Fine.", **self.beside)
+
+    @llm_completion_callback()
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+        yield CompletionResponse(text="Fine.", delta="Fine.", **self.beside)
+        yield CompletionResponse(text="Fine.", delta="", raw={"choices": [], "usage": {"total_tokens": 3}})
+
+
+def test_the_finish_reason_of_a_hosted_model_is_recorded(recorded: Any) -> None:
+    _, sink = recorded
+    for beside, outcome in (
+        ({"raw": Completion(choices=[Choice(finish_reason="length")])}, "length"),
+        ({"raw": {"choices": [{"finish_reason": "max_tokens"}]}}, "max_tokens"),
+        ({"raw": {"stop_reason": "end_turn"}}, "end_turn"),
+        ({"additional_kwargs": {"finish_reason": "SAFETY"}}, "safety"),
+        ({"raw": {"finish_reason": "maria.lopez"}}, "other"),
+        ({"raw": {"id": "1"}}, "answered"),
+    ):
+        llm = Hosted(beside=beside)
+        llm.complete(ASK)
+        assert sink.events[-1].outcomes == (outcome,)
+        # What a provider says of usage comes after the piece that says why it ended.
+        list(llm.stream_complete(ASK))
+        assert sink.events[-1].outcomes == (outcome,)
 
 
 def test_the_runs_of_handler_and_decoder_belong_to_one_span(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
 
+from nco_guard.audit.events import GuardedOutcome
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
 from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.scan import Report, Verifier
@@ -13,7 +13,7 @@ from nco_guard.session import BoundGuard, TextState
 
 __all__ = ["CUT", "Outcome", "refuse_broken", "settle", "verified"]
 
-Outcome = Literal["ended", "length", "stopped", "trimmed", "dead_end", "violated", "state_limit"]
+Outcome = GuardedOutcome
 #: The outcomes of sequences whose tail was cut back.
 CUT: tuple[Outcome, ...] = ("trimmed", "dead_end", "violated", "state_limit")
 

@@ -24,7 +24,7 @@ from llama_index.llms.nco_guard import registered  # noqa: F401  how responses a
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 
-from nco_guard.audit import RunRecorder, Sink
+from nco_guard.audit import RunRecorder, Sink, outcome_of
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, GenerationError
@@ -45,6 +45,14 @@ class _Run:
     begun: float = field(default_factory=time.perf_counter)
     shown: Response | None = None
     deltas: list[str] = field(default_factory=list)
+    outcome: str = "answered"
+
+
+def _outcome(response: Response | None) -> str:
+    if response is None:
+        return "answered"
+    beside = response.message.additional_kwargs if isinstance(response, ChatResponse) else None
+    return outcome_of(response.raw, response.additional_kwargs, beside)
 
 
 class NCOGuardAuditHandler(Staying, BaseEventHandler):
@@ -135,18 +143,20 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
             run = self._runs.get(event.span_id or "")
         if run is not None:
             run.shown = event.response
+            if (outcome := _outcome(event.response)) != "answered":
+                run.outcome = outcome  # chunks with other news may follow
             run.deltas.append(event.response.delta or "")
 
     def _ended(self, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:
         run = self._take(event.span_id) or _Run(RunRecorder(self._sink, parent_id=event.span_id or None))
         response = event.response
         self._verified(run, response)
-        raw = response.raw if response is not None and isinstance(response.raw, dict) else {}
-        outcome = raw.get("outcome")
-        ended = outcome if isinstance(outcome, str) else "answered"
+        outcome = _outcome(response)
+        if outcome == "answered":
+            outcome = run.outcome
         tokens = (response.additional_kwargs if response is not None else {}).get("completion_tokens")
         run.recorder.finished(
-            outcomes=[ended] if response is not None else [],
+            outcomes=[outcome] if response is not None else [],
             interventions=0,
             tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0,
             seconds=time.perf_counter() - run.begun,
