@@ -114,3 +114,13 @@ def test_streamers_are_told_the_end_when_generation_fails(byte_level: Any, model
             guard, model_of(byte_level), byte_level, "what", streamer=recorder, logits_processor=[Broken()]
         )
     assert recorder.ended == 1
+
+
+@pytest.mark.parametrize("name", ["guards", "streamer", "num_beams"])
+def test_none_counts_as_not_given(byte_level: Any, model_of: Any, guard: Any, name: str) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False}
+    plain = "".join(stream(guard, model_of(byte_level), byte_level, "what the", **options))
+    assert (
+        "".join(stream(guard, model_of(byte_level), byte_level, "what the", **options, **{name: None}))
+        == plain
+    )

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from inspect import signature
 
+from nco_guard import Guard
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["refuse_other_words"]
+__all__ = ["refuse_arguments", "refuse_other_words"]
+
+# What `Guard.generate` and `Guard.stream` take beside options of generation, `guards` among it.
+_ARGUMENTS = {
+    name
+    for function in (Guard.generate, Guard.stream)
+    for name, parameter in signature(function).parameters.items()
+    if parameter.kind is not parameter.VAR_KEYWORD
+} | {"guard"}
 
 _PIECES = (
     "they would repeat the text in pieces, and what was masked; an audit log has what interventions changed"
@@ -22,6 +32,7 @@ _CHAT: Mapping[str, str] = {
     "frequency_penalty": "the nearest here is repetition_penalty=...",
     "seed": "sampling is seeded for the process: transformers.set_seed(...) before the call",
     "stop_sequences": "a call takes stop=[...]",
+    "stop_strings": "a call takes stop=[...], and leaves the stop string out of the text",
     "top_logprobs": _PIECES,
 }
 _PIPELINE: Mapping[str, str] = {
@@ -45,3 +56,15 @@ def refuse_other_words(names: Iterable[str], *, pipeline: bool = False) -> None:
     for name in names:
         if name in words:
             raise UnsupportedError(f"{name}: {words[name]}")
+
+
+def refuse_arguments(options: Iterable[str], where: str) -> None:
+    """Refuse arguments of the guard among options of generation: another guard would act in place of this one.
+
+    Errors: `UnsupportedError` that names it.
+    """
+    for name in options:
+        if name in _ARGUMENTS:
+            raise UnsupportedError(
+                f"{where}[{name!r}]: it is no option of generation; a call takes guard=..."
+            )

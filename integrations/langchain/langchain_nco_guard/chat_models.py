@@ -44,7 +44,7 @@ from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import ChatFields
 from langchain_nco_guard._guards import joined, seeing_through_json
 from langchain_nco_guard._structured import parsed_output
-from langchain_nco_guard._words import refuse_other_words
+from langchain_nco_guard._words import refuse_arguments, refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import bind_to_model
@@ -55,6 +55,16 @@ from nco_guard.guards import GuardSource, as_guard, guard_for_call
 __all__ = ["ChatNCOGuard"]
 
 # LangChain passes these with a call; they are no options of generation.
+# Options of generation that a field or a call says in LangChain's word.
+_FIELD_OF = {
+    "do_sample": "temperature",
+    "max_new_tokens": "max_tokens",
+    "max_time": "timeout",
+    "stop_strings": "stop",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+}
 _NOT_OPTIONS = (
     "stream",
     "ls_structured_output_format",
@@ -339,11 +349,18 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Options of `model.generate`, from the model's own settings and those of one call."""
+        refuse_arguments(given, "options of a call")
+        refuse_arguments(self.generation_kwargs, "generation_kwargs")
         options = dict(self.generation_kwargs)
         wanted = {
-            name: given.get(name, getattr(self, name))
+            name: getattr(self, name) if given.get(name) is None else given[name]
             for name in ("max_tokens", "temperature", "top_p", "top_k", "timeout")
         }
+        for name, field in _FIELD_OF.items():
+            if options.get(name) is not None and (field == "stop" or wanted[field] is not None):
+                raise UnsupportedError(
+                    f"generation_kwargs[{name!r}]: it is {field}=... of this chat model; leave it out"
+                )
         if wanted["max_tokens"] is not None:
             options["max_new_tokens"] = wanted["max_tokens"]
         if wanted["timeout"] is not None:

@@ -17,7 +17,7 @@ from transformers import StoppingCriteria
 
 from langchain_nco_guard._chat_format import Reply
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._words import refuse_other_words
+from langchain_nco_guard._words import refuse_arguments, refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
 from nco_guard.engines.hf.generation import bind_to_model
@@ -45,6 +45,7 @@ _FORBIDDEN = {
     "return_full_text": "the prompt is never part of the output here",
     "return_text": "text is what is guarded and returned",
     "return_tensors": "text is what is guarded and returned",
+    "stop_strings": "pass stop=[...] with the call, which leaves the stop string out of the text",
     "streamer": "use stream()",
     "stop_sequence": "pass stop=[...] with the call, which leaves the stop string out of the text",
     "text_inputs": "it is the prompt",
@@ -222,6 +223,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         options = {**(self.pipeline_kwargs or {}), **given}
+        refuse_arguments(options, "pipeline_kwargs")
         for name, reason in _FORBIDDEN.items():
             if options.get(name) is not None and not (name == "return_full_text" and options[name] is False):
                 raise UnsupportedError(f"pipeline_kwargs[{name!r}]: {reason}; leave it out")

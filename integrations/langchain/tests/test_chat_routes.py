@@ -409,3 +409,46 @@ def test_the_prompt_counts_where_a_rule_says_so(loaded: tuple[Any, Any]) -> None
     ):
         assert "Daniel" not in text
         assert text
+
+
+def test_no_option_puts_another_guard_in_place_of_the_models_own(loaded: tuple[Any, Any]) -> None:
+    model, tokenizer = loaded
+    strict, lax = (Guard(Policy(name=one, rules=({"id": one, "regex": one},))) for one in ("[a-zA-Z]", "zzz"))
+    chat = ChatNCOGuard(model=model, tokenizer=tokenizer, guard=strict, max_tokens=8)
+    for name, value in (("guards", [lax]), ("tables", None), ("skip_special_tokens", False), ("sink", print)):
+        with pytest.raises(UnsupportedError, match=name):
+            chat.invoke("hi", **{name: value})
+        with pytest.raises(UnsupportedError, match=name):
+            chat.bind(**{name: value}).invoke("hi")
+        with pytest.raises(UnsupportedError, match=name):
+            [*chat.stream("hi", **{name: value})]
+        with pytest.raises(UnsupportedError, match=name):
+            ChatNCOGuard(model=model, tokenizer=tokenizer, guard=strict, generation_kwargs={name: value})
+        with pytest.raises(UnsupportedError, match=name):
+            chat.model_copy(update={"generation_kwargs": {name: value}}).invoke("hi")
+    with pytest.raises(UnsupportedError, match="guard"):
+        ChatNCOGuard(model=model, tokenizer=tokenizer, guard=strict, generation_kwargs={"guard": lax})
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra", "match"),
+    [
+        ({}, {"stop_strings": ["a"]}, "it is stop="),
+        ({"max_tokens": 3}, {"max_new_tokens": 5}, "it is max_tokens="),
+        ({"temperature": 0}, {"do_sample": True}, "it is temperature="),
+        ({"temperature": 1}, {"temperature": 3.0}, "it is temperature="),
+    ],
+)
+def test_an_option_is_given_once(
+    loaded: tuple[Any, Any], policy: Policy, fields: dict[str, Any], extra: dict[str, Any], match: str
+) -> None:
+    model, tokenizer = loaded
+    with pytest.raises(UnsupportedError, match=match):
+        ChatNCOGuard(model=model, tokenizer=tokenizer, guard=policy, generation_kwargs=extra, **fields)
+
+
+def test_none_in_a_call_is_the_models_own_setting(loaded: tuple[Any, Any], policy: Policy) -> None:
+    chat = ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=policy, max_tokens=2, temperature=0)
+    assert chat.invoke("hi", max_tokens=None, temperature=None).text == chat.invoke("hi").text
+    with pytest.raises(UnsupportedError, match=r"stop=\[\.\.\.\]"):
+        chat.invoke("hi", stop_strings=["a"])

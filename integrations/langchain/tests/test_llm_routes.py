@@ -321,3 +321,15 @@ def test_options_that_would_go_unheeded_are_refused_when_called(
         llm.invoke(prompts[0], max_new_tokens=5)
     with pytest.raises(UnsupportedError, match="logits_processor"):
         list(llm.stream(prompts[0], logits_processor=[]))
+
+
+@pytest.mark.parametrize("name", ["guards", "tables", "skip_special_tokens", "sink", "stop_strings"])
+def test_options_hold_no_argument_of_the_guard(name: str) -> None:
+    policy = Policy.from_presets("pii")
+    with pytest.raises(UnsupportedError, match=name):
+        GuardedPipeline.from_model_id(str(model_path()), guard=policy, pipeline_kwargs={name: ["a"]})
+    llm = GuardedPipeline.from_model_id(
+        str(model_path()), guard=policy, pipeline_kwargs={"max_new_tokens": 4}
+    )
+    with pytest.raises(UnsupportedError, match=name):
+        llm.invoke("hi", pipeline_kwargs={name: ["a"]})

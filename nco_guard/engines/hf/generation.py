@@ -179,21 +179,22 @@ def stream(
         >>> guard.verify(text).ok
         True
     """
-    if "guards" in options:
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "guards" in given:
         raise UnsupportedError("guards: a stream has one prompt; call the stream of its own guard")
     inputs = encode(tokenizer, model, prompt)
-    if "streamer" in options or inputs["input_ids"].shape[0] != 1:
+    if "streamer" in given or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
     if tables not in ("auto", "host", "device"):
         raise UnsupportedError(f"tables={tables!r}: one of 'auto', 'host', 'device'")
-    _, settings = _checked(model, {**inputs, **options}, sink)
+    _, settings = _checked(model, {**inputs, **given}, sink)
     if settings.sequences > 1:
         raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
     bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)
 
     def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
-        criteria = [*checked_list("stopping_criteria", options.get("stopping_criteria")), closed]
-        arguments = {**inputs, **options, "stopping_criteria": criteria}
+        criteria = [*checked_list("stopping_criteria", given.get("stopping_criteria")), closed]
+        arguments = {**inputs, **given, "stopping_criteria": criteria}
         result = generate_ids(
             guard,
             model,
