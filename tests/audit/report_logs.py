@@ -126,11 +126,13 @@ class _Run:
         for sequence in range(0 if failed else self.sequences):
             yield self._verification(sequence)
         if self.begins and not (faults and rng.random() < 0.02):
-            outcomes = () if failed else tuple(rng.choice(("ended", "length")) for _ in range(self.sequences))
+            number = self.number
             yield RunFinished(
                 **self._common(),
-                outcomes=outcomes,
-                interventions=self.number,
+                outcomes=()
+                if failed
+                else tuple(rng.choice(("ended", "length")) for _ in range(self.sequences)),
+                interventions=number,
                 tokens=rng.randrange(200),
                 seconds=rng.random(),
                 error="DeadEndError" if failed else None,
@@ -175,6 +177,7 @@ class _Run:
             for rule in rules
             for _ in range(rng.randrange(1, 4))
         ]
+        common = self._common()
         exposures = None
         if not self.begins:
             exposures = tuple(
@@ -182,7 +185,7 @@ class _Run:
                 for rule in rng.sample(RULES, 2)
             )
         return Verification(
-            **self._common(),
+            **common,
             ok=not bad,
             length=length,
             findings=tuple(spans),
