@@ -27,8 +27,8 @@ lint: $(READY)
 	$(BIN)/mypy --config-file integrations/llama-index/pyproject.toml
 	$(BIN)/lint-imports
 
-# A process for each core; whoever is free takes from the others' tests.
-PARALLEL := -n logical --dist worksteal
+# A process for each core; whoever is free takes the next file.
+PARALLEL := -n logical --dist loadfile --no-loadscope-reorder
 
 test: lint
 	$(BIN)/python -m pytest $(PARALLEL)
