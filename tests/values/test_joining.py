@@ -6,13 +6,15 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink, RunRecorder
 from nco_guard.errors import NCOGuardError, RedactionError, ViolationError
 from nco_guard.values import Cleaner, Role, texts_of
+from nco_guard.values.printing import printed_forms
+from nco_guard.values.trees import Tree
 
 RULES = (
     StringRule(id="word", strings=("canary",)),
@@ -149,13 +151,22 @@ def outcome(run: Any) -> Any:
         return type(error)
 
 
+@example(pieces=[Addable(a="\n"), Addable(a="@doe.com")], role=Role.VALUE)
 @given(pieces=lists() | dictionaries() | others(), role=st.sampled_from([Role.VALUE, Role.BLOCKS]))
 @settings(max_examples=200, deadline=None)
 def test_what_is_shown_is_the_cleaned_whole(pieces: list[Any], role: Role) -> None:
     whole = framework(pieces)
     for action in ("redact", "raise", "report"):
         expected = outcome(lambda now=action: Cleaner(GUARD, now).field(whole, role))
-        assert outcome(lambda now=action: shown_of(pieces, GUARD, now, role)) == expected
+        shown = outcome(lambda now=action: shown_of(pieces, GUARD, now, role))
+        assert shown == expected or (shown is RedactionError and is_only_printed(whole, role))
+
+
+def is_only_printed(value: Any, role: Role) -> bool:
+    """Whether matches are only in what a container prints as: a line break there is a backslash and an n."""
+    printed = set(printed_forms(Tree(value, role), None))
+    find = Cleaner(GUARD).finder.rules
+    return bool(find(printed)) and not find(text for text in texts_of(value, role) if text not in printed)
 
 
 @given(pieces=lists() | dictionaries() | others())
