@@ -109,10 +109,8 @@ class PolicyLog(Staying):
             correlation_key=self._key,
             steps=self.sink is not None,
         )
-        recorder.started(
-            policy_name=policy.name,
-            policy_digest=policy.digest,
-            rule_ids=[rule.id for rule in policy.rules],
+        recorder.begin(
+            policy,
             sequences=sequences,
             tokenizer_digest=tokenizer_digest,
             model_id=model_id,

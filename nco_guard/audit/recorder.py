@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
@@ -37,6 +37,10 @@ from nco_guard.audit.events import (
 from nco_guard.audit.sinks import Sink
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError
+from nco_guard.policy import Policy
+
+if TYPE_CHECKING:
+    from nco_guard.scan.findings import Exposure, Report
 
 __all__ = ["RunRecorder", "correlated"]
 
@@ -113,6 +117,60 @@ class RunRecorder(Staying):
         self._on_error = choice("on_error", on_error, ("raise", "log"))
         self._lock = threading.Lock()
         self._number = 0
+        self._made = time.perf_counter()
+
+    # -- of what the library has -------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        policy: Policy,
+        *,
+        sequences: int,
+        tokenizer_digest: str | None = None,
+        model_id: str | None = None,
+        decode_view: DecodeView | None = None,
+    ) -> RunStarted:
+        """Record that generation under a policy begins."""
+        return self.started(
+            policy_name=policy.name,
+            policy_digest=policy.digest,
+            rule_ids=[rule.id for rule in policy.rules],
+            sequences=sequences,
+            tokenizer_digest=tokenizer_digest,
+            model_id=model_id,
+            decode_view=decode_view,
+        )
+
+    def report(
+        self,
+        report: Report,
+        *,
+        sequence: int | None = None,
+        text: str | None = None,
+        exposures: Sequence[Exposure] | None = None,
+        ok: bool | None = None,
+    ) -> Verification:
+        """Record a report of the verifier, on `text`, which is never recorded (see `verification`).
+
+        `exposures`: what `nco_guard.scan.exposure` gives. `ok`: the verdict on more than the report is about.
+
+        Examples:
+            >>> sink = MemorySink()
+            >>> _ = RunRecorder(sink).report(Guard.from_presets("pii").verify("Write to jane.doe@example.com."))
+            >>> [(found.rule_id, found.start, found.end) for found in sink.events[0].findings]
+            [('pii.email', 9, 29)]
+        """
+        return self.verification(
+            ok=report.ok if ok is None else ok,
+            length=report.length,
+            findings=[(found.rule_id, found.start, found.end) for found in report.findings],
+            sequence=sequence,
+            policy_digest=report.policy_digest,
+            text=text,
+            exposures=None if exposures is None else [(one.rule_id, one.start, one.end) for one in exposures],
+        )
+
+    # -- event by event ----------------------------------------------------------------------------------------
 
     def policy_loaded(
         self,
@@ -208,19 +266,22 @@ class RunRecorder(Staying):
         self,
         *,
         outcomes: Sequence[str],
-        interventions: int,
-        tokens: int,
-        seconds: float,
+        interventions: int = 0,
+        tokens: int = 0,
+        seconds: float | None = None,
         error: BaseException | None = None,
     ) -> RunFinished:
-        """Record that generation is over; of an error only the name of its type is kept."""
+        """Record that generation is over; of an error only the name of its type is kept.
+
+        `seconds` are those since this recorder was made, where none are given.
+        """
         kind = None if error is None else _TYPE_NAME.search(type(error).__name__)
         return self._record(
             RunFinished,
             outcomes=_several("outcomes", outcomes),
             interventions=interventions,
             tokens=tokens,
-            seconds=seconds,
+            seconds=time.perf_counter() - self._made if seconds is None else seconds,
             error=None if error is None else kind[0] if kind is not None else "Exception",
         )
 
@@ -238,7 +299,7 @@ class RunRecorder(Staying):
         """Record what the verifier found in a text of `length` code points: (rule id, start, end) each.
 
         `text` is never recorded; it is read only where the recorder has a correlation key. `exposures`, where they
-        were measured, are what `nco_guard.scan.exposure` gives, in the same form.
+        were measured, have the same form.
         """
         if text is not None and not isinstance(text, str):
             raise AuditError(f"text: a str is needed, not {type(text).__name__}")

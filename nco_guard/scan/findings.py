@@ -40,6 +40,11 @@ class Report:
         """The report on what was found, in whichever order."""
         return cls(policy_digest, length, tuple(in_text_order(findings)))
 
+    @classmethod
+    def somewhere(cls, policy_digest: str, length: int, rules: Iterable[str]) -> Report:
+        """The report on a value in which these hard rules match, it is not said where: a span is all of it."""
+        return cls(policy_digest, length, tuple(Finding(rule, 0, length) for rule in rules))
+
     @property
     def ok(self) -> bool:
         """Whether no hard rule has a match."""

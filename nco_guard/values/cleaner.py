@@ -9,7 +9,7 @@ from nco_guard import arguments
 from nco_guard.arguments import OnMatch
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ArgumentError, RedactionError, UnsupportedError, ViolationError
-from nco_guard.scan.findings import Finding, Report
+from nco_guard.scan.findings import Report
 from nco_guard.scan.replacing import Replacement
 from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
@@ -242,19 +242,11 @@ class Cleaner:
         return {found.rule_id for report in reports for found in report.violations}
 
     def _record_rules(self, rules: Sequence[str], length: int) -> None:
-        # Where in the value is not said: a rule's span is all of it.
-        self._record_report(
-            Report(self.finder.compiled.digest, length, tuple(Finding(rule, 0, length) for rule in rules))
-        )
+        self._record_report(Report.somewhere(self.finder.compiled.digest, length, rules))
 
     def _record_report(self, report: Report) -> None:
         if self._record is not None and report.length:
-            self._record.verification(
-                ok=report.ok,
-                length=report.length,
-                findings=[(found.rule_id, found.start, found.end) for found in report.findings],
-                policy_digest=report.policy_digest,
-            )
+            self._record.report(report)
 
 
 def _check_role(role: Any) -> None:

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from nco_guard import Policy, verify
 from nco_guard.audit import (
     OUTCOMES,
     DeadEnd,
@@ -43,6 +44,7 @@ from nco_guard.audit import (
     read_events,
 )
 from nco_guard.errors import AuditError
+from nco_guard.scan import exposure
 
 DIGEST = "ab" * 32
 SECRET = "john.doe@enron.com"
@@ -73,6 +75,45 @@ def record_a_run(recorder: RunRecorder) -> list[Event]:
         ),
         recorder.finished(outcomes=["eos", "length"], interventions=1, tokens=64, seconds=0.5),
     ]
+
+
+def test_a_run_of_a_policy_is_what_its_events_say_one_by_one() -> None:
+    policy = Policy.from_presets("pii")
+    text = f"Write to {SECRET}."
+    found, exposures = verify(policy, text), exposure(policy, text)
+    short, long = MemorySink(), MemorySink()
+    run = RunRecorder(short, correlation_key=bytes(16))
+    run.begin(policy, sequences=2, model_id="models/tiny")
+    run.report(found, sequence=1, text=text, exposures=exposures)
+    run.report(verify(policy, "fine"), ok=False)
+    run.finished(outcomes=["eos", "length"])
+    by_hand = RunRecorder(long, run_id=run.run_id, correlation_key=bytes(16))
+    by_hand.started(
+        policy_name=policy.name,
+        policy_digest=policy.digest,
+        rule_ids=[rule.id for rule in policy.rules],
+        sequences=2,
+        model_id="models/tiny",
+    )
+    by_hand.verification(
+        ok=False,
+        length=len(text),
+        findings=[("pii.email", 9, 9 + len(SECRET))],
+        sequence=1,
+        policy_digest=policy.digest,
+        text=text,
+        exposures=[(one.rule_id, one.start, one.end) for one in exposures],
+    )
+    by_hand.verification(ok=False, length=4, policy_digest=policy.digest)
+    seconds = short.events[-1].seconds
+    by_hand.finished(outcomes=["eos", "length"], interventions=0, tokens=0, seconds=seconds)
+    when = {"time", "monotonic_ns"}
+    assert [one.model_dump(exclude=when) for one in short.events] == [
+        one.model_dump(exclude=when) for one in long.events
+    ]
+    assert exposures
+    assert 0 < seconds < 60
+    assert not any(SECRET in one.to_json() for one in short.events)
 
 
 def test_every_event_survives_a_round_trip_through_its_line() -> None:

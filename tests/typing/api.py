@@ -219,6 +219,8 @@ def records(guard: Guard, key: bytes) -> None:
     with JsonLinesSink("audit.jsonl", max_bytes=4000) as log, correlated(request_id="1"):
         run = RunRecorder(log, request_id="request-17")
         run.intervention(sequence=0, step=12, rule_ids=["email"], removed_probability=0.31)
+        run.begin(guard.policy, sequences=1)
+        assert_type(run.report(guard.verify("all")).ok, bool)
         run.verification(ok=False, length=120, findings=[("email", 40, 58)])
     assert_type(read_events("audit.jsonl").events, tuple[AnyEvent, ...])
     assert_type(verify_log("audit.jsonl").problems[0].line, int)

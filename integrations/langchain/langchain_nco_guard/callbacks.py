@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -20,12 +18,6 @@ from nco_guard.guards import GuardSource, as_guard
 from nco_guard.values import Cleaner
 
 __all__ = ["NCOGuardAuditHandler"]
-
-
-@dataclass
-class _Run:
-    recorder: RunRecorder
-    started: float = field(default_factory=time.perf_counter)
 
 
 class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
@@ -59,7 +51,7 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
             raise ValueError("sink: pass one, or a guard that has an audit sink")
         self._sink = chosen
         self._values = Cleaner(self.guard, "report")
-        self._runs: dict[UUID, _Run] = {}
+        self._runs: dict[UUID, RunRecorder] = {}
         self._lock = threading.Lock()
 
     # -- models ------------------------------------------------------------------------------------------------
@@ -98,7 +90,7 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         generations = [generation for row in response.generations for generation in row]
         for sequence, generation in enumerate(generations):
             report = self.guard.verify(generation.text)
-            self._verified(run, report, sequence)
+            run.report(report, sequence=sequence)
             places: list[Any] = [generation.generation_info]
             shown: Any = generation
             if isinstance(generation, ChatGeneration):
@@ -111,7 +103,7 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
             if others or getattr(shown, "tool_calls", None):
                 self._verified_value(run, others, len(repr(shown)), sequence)
             outcomes.append(outcome_of(*places))
-        self._finish(run, outcomes, tokens)
+        run.finished(outcomes=outcomes, tokens=tokens)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A model failed; of the error only the name of its type is kept."""
@@ -133,7 +125,7 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         name = kwargs.get("name") or (serialized or {}).get("name") or "tool"
         run = self._start(run_id, parent_run_id, f"tool:{name}", 1)
         value = input_str if inputs is None else inputs
-        self._verified_value(run, self._values.rules(value), len(str(value)), 0)
+        self._verified_value(run, self._values.rules(value), len(str(value)))
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool is done: verify its result."""
@@ -141,11 +133,11 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         if run is not None:
             text = output.text if isinstance(output, BaseMessage) else str(output)
             report = self.guard.verify(text)
-            self._verified(run, report, 0)
+            run.report(report, sequence=0)
             found = {one.rule_id for one in report.violations}
             if others := [rule for rule in self._values.rules(output) if rule not in found]:
-                self._verified_value(run, others, len(repr(output)), 0)
-            self._finish(run, ["ended"], 0)
+                self._verified_value(run, others, len(repr(output)))
+            run.finished(outcomes=["ended"])
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool failed; of the error only the name of its type is kept."""
@@ -153,59 +145,24 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
 
     # -- events ------------------------------------------------------------------------------------------------
 
-    def _start(self, run_id: UUID, parent: UUID | None, model: str, sequences: int) -> _Run:
-        recorder = RunRecorder(self._sink, run_id=run_id, parent_id=None if parent is None else str(parent))
-        run = _Run(recorder)
+    def _start(self, run_id: UUID, parent: UUID | None, model: str, sequences: int) -> RunRecorder:
+        run = RunRecorder(self._sink, run_id=run_id, parent_id=None if parent is None else str(parent))
         with self._lock:
             self._runs[run_id] = run
-        policy = self.guard.policy
-        recorder.started(
-            policy_name=policy.name,
-            policy_digest=policy.digest,
-            rule_ids=[rule.id for rule in policy.rules],
-            sequences=sequences,
-            model_id=model[:512],
-        )
+        run.begin(self.guard.policy, sequences=sequences, model_id=model[:512])
         return run
 
-    def _take(self, run_id: UUID) -> _Run | None:
+    def _take(self, run_id: UUID) -> RunRecorder | None:
         with self._lock:
             return self._runs.pop(run_id, None)
 
-    def _verified(self, run: _Run, report: Report, sequence: int) -> None:
-        run.recorder.verification(
-            ok=report.ok,
-            length=report.length,
-            findings=[(found.rule_id, found.start, found.end) for found in report.findings],
-            sequence=sequence,
-            policy_digest=report.policy_digest,
-        )
-
-    def _verified_value(self, run: _Run, rules: Sequence[str], length: int, sequence: int) -> None:
-        # Where in a value is not said: a rule's span is all of it.
-        run.recorder.verification(
-            ok=not rules,
-            length=length,
-            findings=[(rule, 0, length) for rule in rules],
-            sequence=sequence,
-            policy_digest=self.guard.policy.digest,
-        )
-
-    def _finish(
-        self, run: _Run, outcomes: Sequence[str], tokens: int, error: BaseException | None = None
-    ) -> None:
-        run.recorder.finished(
-            outcomes=outcomes,
-            interventions=0,
-            tokens=tokens,
-            seconds=time.perf_counter() - run.started,
-            error=error,
-        )
+    def _verified_value(self, run: RunRecorder, rules: Sequence[str], length: int, sequence: int = 0) -> None:
+        run.report(Report.somewhere(self.guard.policy.digest, length, rules), sequence=sequence)
 
     def _failed(self, run_id: UUID, error: BaseException) -> None:
         run = self._take(run_id)
         if run is not None:
-            self._finish(run, (), 0, error)
+            run.finished(outcomes=(), error=error)
 
 
 def _model_name(kwargs: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -40,7 +39,6 @@ class Recording:
     ) -> None:
         self._recorder = recorder
         self._sink = sink
-        self._started = time.perf_counter()
         self._interventions = 0
         self._waiting: dict[tuple[int, int], tuple[StepReport, int]] | None = {} if drafts else None
 
@@ -100,24 +98,13 @@ class Recording:
         self._flush([len(ids) for ids in token_ids])
         if self._recorder is not None:
             for sequence, (report, text) in enumerate(zip(reports, texts, strict=True)):
-                self._recorder.verification(
-                    ok=report.ok,
-                    length=report.length,
-                    findings=[(found.rule_id, found.start, found.end) for found in report.findings],
-                    sequence=sequence,
-                    policy_digest=report.policy_digest,
-                    text=text,
-                )
+                self._recorder.report(report, sequence=sequence, text=text)
         self._finish(outcomes, sum(map(len, token_ids)), None)
 
     def _finish(self, outcomes: Sequence[str], tokens: int, error: BaseException | None) -> None:
         if self._recorder is not None:
             self._recorder.finished(
-                outcomes=outcomes,
-                interventions=self._interventions,
-                tokens=tokens,
-                seconds=time.perf_counter() - self._started,
-                error=error,
+                outcomes=outcomes, interventions=self._interventions, tokens=tokens, error=error
             )
 
 

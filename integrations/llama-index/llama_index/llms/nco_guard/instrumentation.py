@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +23,7 @@ from llama_index.llms.nco_guard import registered  # noqa: F401  how responses a
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 
+from nco_guard import Report
 from nco_guard.audit import RunRecorder, Sink, outcome_of
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Staying
@@ -39,10 +39,9 @@ Response = ChatResponse | CompletionResponse
 
 @dataclass
 class _Run:
-    """One call: since when, and what its reader was shown of it so far."""
+    """One call, and what its reader was shown of it so far."""
 
     recorder: RunRecorder
-    begun: float = field(default_factory=time.perf_counter)
     shown: Response | None = None
     deltas: list[str] = field(default_factory=list)
     outcome: str = "answered"
@@ -130,13 +129,7 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
         with self._lock:
             self._runs[event.span_id or ""] = _Run(recorder)
         name = event.model_dict.get("model_name") or event.model_dict.get("model")
-        recorder.started(
-            policy_name=self._policy.policy.name,
-            policy_digest=self._policy.digest,
-            rule_ids=[rule.id for rule in self._policy.rules],
-            sequences=1,
-            model_id=str(name)[:512] if name else None,
-        )
+        recorder.begin(self._policy.policy, sequences=1, model_id=str(name)[:512] if name else None)
 
     def _went_on(self, event: LLMChatInProgressEvent | LLMCompletionInProgressEvent) -> None:
         with self._lock:
@@ -157,17 +150,14 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
         tokens = (response.additional_kwargs if response is not None else {}).get("completion_tokens")
         run.recorder.finished(
             outcomes=[outcome] if response is not None else [],
-            interventions=0,
             tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0,
-            seconds=time.perf_counter() - run.begun,
         )
 
     def _failed(self, span_id: str | None, error: BaseException) -> None:
         run = self._take(span_id)
         if run is not None:
             self._verified(run, run.shown)
-            seconds = time.perf_counter() - run.begun
-            run.recorder.finished(outcomes=(), interventions=0, tokens=0, seconds=seconds, error=error)
+            run.recorder.finished(outcomes=(), error=error)
 
     def _verified(self, run: _Run, response: Response | None) -> None:
         """Record what the verifier finds in a response, and in the pieces of a stream that it does not repeat."""
@@ -188,16 +178,9 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
             cleaner.text(streamed)
 
     def _record(self, recorder: RunRecorder, part: Any, rules: tuple[str, ...]) -> None:
-        """Where in a part that is no text is not said: a rule's span is all of it."""
         length = sum(map(len, dict.fromkeys(texts_of(part))))
         if length:
-            recorder.verification(
-                ok=not rules,
-                length=length,
-                findings=[(rule, 0, length) for rule in rules],
-                sequence=0,
-                policy_digest=self._policy.digest,
-            )
+            recorder.report(Report.somewhere(self._policy.digest, length, rules), sequence=0)
 
     def _take(self, span_id: str | None) -> _Run | None:
         with self._lock:

@@ -117,12 +117,7 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     def _record(self, recorder: RunRecorder, scored: NodeWithScore, *, ok: bool) -> None:
         """What is recorded of a node is about the text that LlamaIndex renders of it."""
         shown = self._verifier.verify(scored.node.get_content(metadata_mode=MetadataMode.ALL))
-        recorder.verification(
-            ok=ok,
-            length=shown.length,
-            findings=[(hit.rule_id, hit.start, hit.end) for hit in shown.findings],
-            policy_digest=self.policy_digest,
-        )
+        recorder.report(shown, ok=ok)
 
 
 def _unsearchable(node: BaseNode, name: str | None) -> UnsupportedError:
