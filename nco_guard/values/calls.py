@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 __all__ = ["CleanCalls"]
 
 T = TypeVar("T")
+Shown = TypeVar("Shown", covariant=True)
 _END: Any = object()
+
+
+class Reader(Protocol[Shown]):
+    """What reads a stream part by part, and shows of it what may be shown, such as a `ValueStream`."""
+
+    def feed(self, part: Any, /) -> Iterable[Shown]:
+        """Read one part."""
+
+    def finish(self) -> Iterable[Shown]:
+        """The stream is over."""
+
+
+def _same(part: Any) -> Any:
+    return part
 
 
 class CleanCalls:
@@ -39,24 +54,35 @@ class CleanCalls:
                 raise
         raise shown
 
-    def each(self, stream: Iterator[T]) -> Generator[T, None, None]:
-        """The parts of a stream, which is closed when its reader leaves."""
+    def through(
+        self, stream: Iterator[Any], reader: Reader[T], given: Callable[[Any], Any] = _same
+    ) -> Generator[T, None, None]:
+        """What a reader shows of a stream, which is closed when nobody reads on.
+
+        `given`: what the reader is given for a part of the stream.
+        """
         try:
             while (part := self.call(next, stream, _END)) is not _END:
-                yield part
+                yield from reader.feed(given(part))
         finally:
             if (close := getattr(stream, "close", None)) is not None:
                 self.call(close)
+        yield from reader.finish()
 
-    async def aeach(self, stream: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """The parts of an asynchronous stream, which is closed when its reader leaves."""
+    async def athrough(
+        self, stream: AsyncIterator[Any], reader: Reader[T], given: Callable[[Any], Any] = _same
+    ) -> AsyncGenerator[T, None]:
+        """What a reader shows of an asynchronous stream, as `through` does."""
 
-        async def following() -> T:
+        async def following() -> Any:
             return await anext(stream, _END)
 
         try:
             while (part := await self.acall(following)) is not _END:
-                yield part
+                for shown in reader.feed(given(part)):
+                    yield shown
         finally:
             if (close := getattr(stream, "aclose", None)) is not None:
                 await self.acall(close)
+        for shown in reader.finish():
+            yield shown

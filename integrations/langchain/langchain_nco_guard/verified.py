@@ -19,9 +19,9 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 from langchain_nco_guard._cleaning import Cleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import VerifiedFields
-from langchain_nco_guard._hidden import HiddenCalls
 from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
+from langchain_nco_guard._unobserved import UnobservedCalls
 from langchain_nco_guard.runnables import guard_runnable
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -240,17 +240,17 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         """Whether somebody will parse the text of the answer."""
         return self._json or kwargs.get("response_format") is not None
 
-    def _hidden(self, cleaner: Cleaner) -> HiddenCalls:
-        return HiddenCalls(self._configurable, lambda error: cleaner.error(error, LangChainException))
+    def _unobserved(self, cleaner: Cleaner) -> UnobservedCalls:
+        return UnobservedCalls(self._configurable, lambda error: cleaner.error(error, LangChainException))
 
     def _request(
-        self, hidden: HiddenCalls, stop: list[str] | None, kwargs: Mapping[str, Any]
+        self, inside: UnobservedCalls, stop: list[str] | None, kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        return {**kwargs, "config": hidden.config, **({} if stop is None else {"stop": stop})}
+        return {**kwargs, "config": inside.config, **({} if stop is None else {"stop": stop})}
 
     @staticmethod
     def _clean(cleaner: Cleaner, messages: Sequence[Any]) -> ChatResult:
-        made = [cleaner.value(_own(_message(message))) for message in messages]
+        made = [cleaner.value(_own(message)) for message in messages]
         return ChatResult(generations=[ChatGeneration(message=message) for message in made])
 
     def _again(self, messages: list[BaseMessage], error: ViolationError, attempt: int) -> list[BaseMessage]:
@@ -268,14 +268,14 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     ) -> ChatResult:
         inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
-            hidden = self._hidden(cleaner)
+            inside = self._unobserved(cleaner)
             try:
                 if _answers_by_generate(inner):
-                    callbacks = hidden.config["callbacks"]
-                    result = hidden.call(inner.generate, [asked], stop=stop, callbacks=callbacks, **kwargs)
+                    callbacks = inside.config["callbacks"]
+                    result = inside.call(inner.generate, [asked], stop=stop, callbacks=callbacks, **kwargs)
                     return self._clean(cleaner, [one.message for one in result.generations[0]])
                 return self._clean(
-                    cleaner, [hidden.call(inner.invoke, asked, **self._request(hidden, stop, kwargs))]
+                    cleaner, [inside.call(inner.invoke, asked, **self._request(inside, stop, kwargs))]
                 )
             except ViolationError as error:
                 asked, attempt = self._again(messages, error, attempt), attempt + 1
@@ -289,16 +289,16 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     ) -> ChatResult:
         inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
-            hidden = self._hidden(cleaner)
+            inside = self._unobserved(cleaner)
             try:
                 if _answers_by_generate(inner):
-                    callbacks = hidden.config["callbacks"]
-                    result = await hidden.acall(
+                    callbacks = inside.config["callbacks"]
+                    result = await inside.acall(
                         inner.agenerate, [asked], stop=stop, callbacks=callbacks, **kwargs
                     )
                     return self._clean(cleaner, [one.message for one in result.generations[0]])
-                request = self._request(hidden, stop, kwargs)
-                return self._clean(cleaner, [await hidden.acall(inner.ainvoke, asked, **request)])
+                request = self._request(inside, stop, kwargs)
+                return self._clean(cleaner, [await inside.acall(inner.ainvoke, asked, **request)])
             except ViolationError as error:
                 asked, attempt = self._again(messages, error, attempt), attempt + 1
 
@@ -315,12 +315,10 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             yield _whole(self._generate(messages, stop=stop, **kwargs))
             return
         cleaner = self._cleaner(kwargs)
-        stream, hidden = cleaner.stream(), self._hidden(cleaner)
-        request = self._request(hidden, stop, kwargs)
-        for message in hidden.each(hidden.call(uncached(self.inner).stream, messages, **request)):
-            for shown in stream.feed(_as_chunk(_own(_message(message)))):
-                yield ChatGenerationChunk(message=shown)
-        for shown in stream.finish():
+        inside = self._unobserved(cleaner)
+        request = self._request(inside, stop, kwargs)
+        chunks = inside.call(uncached(self.inner).stream, messages, **request)
+        for shown in inside.through(chunks, cleaner.stream(), _own_chunk):
             yield ChatGenerationChunk(message=shown)
 
     async def _astream(
@@ -334,12 +332,10 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             yield _whole(await self._agenerate(messages, stop=stop, **kwargs))
             return
         cleaner = self._cleaner(kwargs)
-        stream, hidden = cleaner.stream(), self._hidden(cleaner)
-        request = self._request(hidden, stop, kwargs)
-        async for message in hidden.aeach(hidden.call(uncached(self.inner).astream, messages, **request)):
-            for shown in stream.feed(_as_chunk(_own(_message(message)))):
-                yield ChatGenerationChunk(message=shown)
-        for shown in stream.finish():
+        inside = self._unobserved(cleaner)
+        request = self._request(inside, stop, kwargs)
+        chunks = inside.call(uncached(self.inner).astream, messages, **request)
+        async for shown in inside.athrough(chunks, cleaner.stream(), _own_chunk):
             yield ChatGenerationChunk(message=shown)
 
 
@@ -348,18 +344,19 @@ def _answers_by_generate(inner: Any) -> bool:
     return isinstance(inner, BaseChatModel) and type(inner).invoke is BaseChatModel.invoke
 
 
-def _message(answer: Any) -> BaseMessage:
-    if isinstance(answer, BaseMessage):
-        return answer
-    raise UnsupportedError(
-        f"a {type(answer).__name__} where a message was expected: verify what a chain gives with guard_runnable(guard)"
-    )
+def _own(answer: Any) -> BaseMessage:
+    """A message without the id of a run that nobody is to know of; it gets that of this model's run."""
+    if not isinstance(answer, BaseMessage):
+        raise UnsupportedError(
+            f"a {type(answer).__name__} where a message was expected: verify what a chain gives with "
+            "guard_runnable(guard)"
+        )
+    hidden = (answer.id or "").startswith(LC_ID_PREFIX)
+    return answer.model_copy(update={"id": None}) if hidden else answer
 
 
-def _own(message: BaseMessage) -> BaseMessage:
-    """Without the id of a run that nobody is to know of; it gets that of this model's run."""
-    hidden = (message.id or "").startswith(LC_ID_PREFIX)
-    return message.model_copy(update={"id": None}) if hidden else message
+def _own_chunk(answer: Any) -> AIMessageChunk:
+    return _as_chunk(_own(answer))
 
 
 def _whole(result: ChatResult) -> ChatGenerationChunk:

@@ -25,7 +25,7 @@ from llama_index.core.tools import FunctionTool, QueryEngineTool, RetrieverTool
 from llama_index.core.tools.ondemand_loader_tool import OnDemandLoaderTool
 from llama_index.llms.nco_guard import NCOGuardAuditHandler, VerifiedLLM, verified_tool
 from llama_index.llms.nco_guard.testing import ScriptedLLM
-from llama_index.llms.nco_guard.unobserved import REPORTS, Unobserved
+from llama_index.llms.nco_guard.unobserved import REPORTS, UnobservedCalls
 from pydantic import PrivateAttr
 
 from nco_guard import Policy
@@ -176,7 +176,7 @@ async def test_calls_beside_are_reported(policy: Policy) -> None:
         await asyncio.sleep(0.02)
 
     try:
-        inside = asyncio.create_task(Unobserved(lambda error: error).acall(slow))
+        inside = asyncio.create_task(UnobservedCalls(lambda error: error).acall(slow))
         await asyncio.sleep(0)
         ScriptedLLM(script=["beside"]).complete("x")
         await inside

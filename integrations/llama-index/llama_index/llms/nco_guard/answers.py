@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing, closing
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -11,7 +10,6 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle
-from llama_index.core.types import TokenAsyncGen, TokenGen
 from llama_index.llms.nco_guard.cleaning import ResponseCleaner
 from llama_index.llms.nco_guard.nodes import clean_node
 
@@ -22,22 +20,18 @@ __all__ = ["VerifiedQueryEngine", "VerifiedRetriever", "clean_answer"]
 
 def clean_answer(answer: Any, cleaner: ResponseCleaner) -> Any:
     """What an engine answered: its text, now or as it streams, its metadata and its sources."""
-    if not isinstance(answer, StreamingResponse | AsyncStreamingResponse):
-        clean = cleaner.values.value(answer)
-    elif isinstance(answer, StreamingResponse):
-        clean = StreamingResponse(
-            response_gen=_tokens(answer.response_gen, cleaner),
+    if isinstance(answer, StreamingResponse | AsyncStreamingResponse):
+        inside, now = cleaner.inside, isinstance(answer, StreamingResponse)
+        kind: Any = StreamingResponse if now else AsyncStreamingResponse
+        through: Any = inside.through if now else inside.athrough
+        clean = kind(
+            response_gen=through(answer.response_gen, cleaner.values.stream(Role.TEXT)),
             source_nodes=answer.source_nodes,
             metadata=cleaner.values.value(answer.metadata),
             response_txt=cleaner.values.value(answer.response_txt),
         )
     else:
-        clean = AsyncStreamingResponse(
-            response_gen=_atokens(answer.response_gen, cleaner),
-            source_nodes=answer.source_nodes,
-            metadata=cleaner.values.value(answer.metadata),
-            response_txt=cleaner.values.value(answer.response_txt),
-        )
+        clean = cleaner.values.value(answer)
     if nodes := getattr(clean, "source_nodes", None):
         clean.source_nodes = clean_nodes(nodes, cleaner)
     return clean
@@ -46,24 +40,6 @@ def clean_answer(answer: Any, cleaner: ResponseCleaner) -> Any:
 def clean_nodes(nodes: Sequence[NodeWithScore], cleaner: ResponseCleaner) -> list[NodeWithScore]:
     """Retrieved nodes, and what LlamaIndex renders of them."""
     return [NodeWithScore(node=clean_node(one.node, cleaner.values), score=one.score) for one in nodes]
-
-
-def _tokens(tokens: TokenGen, cleaner: ResponseCleaner) -> TokenGen:
-    stream = cleaner.values.stream(Role.TEXT)
-    with closing(cleaner.inside.each(tokens)) as pieces:
-        for piece in pieces:
-            yield from stream.feed(piece)
-    yield from stream.finish()
-
-
-async def _atokens(tokens: TokenAsyncGen, cleaner: ResponseCleaner) -> TokenAsyncGen:
-    stream = cleaner.values.stream(Role.TEXT)
-    async with aclosing(cleaner.inside.aeach(tokens)) as pieces:
-        async for piece in pieces:
-            for ready in stream.feed(piece):
-                yield ready
-    for ready in stream.finish():
-        yield ready
 
 
 class _Prompts:

@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, TextBlock
 from llama_index.llms.nco_guard.registered import MEDIA
-from llama_index.llms.nco_guard.unobserved import Unobserved
+from llama_index.llms.nco_guard.unobserved import UnobservedCalls
 
 from nco_guard import Guard, OnMatch
 from nco_guard.audit import RunRecorder
@@ -40,7 +40,7 @@ class ResponseCleaner:
         self.guard = guard
         self.values = Cleaner(guard, action, replacement=replacement, where=where, record=record)
         self.redacting = Cleaner(guard, "redact", replacement=replacement, where=where)
-        self.inside = Unobserved(lambda error: self.values.error(error, failure))
+        self.inside = UnobservedCalls(lambda error: self.values.error(error, failure))
 
     def completion(self, response: CompletionResponse) -> CompletionResponse:
         """A finished completion."""

@@ -11,7 +11,8 @@ calls outside of it are reported as ever.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from llama_index_instrumentation.dispatcher import Dispatcher
 
 from nco_guard.values.calls import CleanCalls
 
-__all__ = ["REPORTS", "Unobserved"]
+__all__ = ["REPORTS", "UnobservedCalls"]
 
 T = TypeVar("T")
 _unobserved: ContextVar[bool] = ContextVar("nco_guard_unobserved", default=False)
@@ -32,24 +33,27 @@ REPORTS: dict[type, tuple[str, ...]] = {
 """The methods by which LlamaIndex reports to handlers, all of them."""
 
 
-class Unobserved(CleanCalls):
+@contextmanager
+def _nobody() -> Iterator[None]:
+    token = _unobserved.set(True)
+    try:
+        yield
+    finally:
+        _unobserved.reset(token)
+
+
+class UnobservedCalls(CleanCalls):
     """Makes calls that nobody observes; their errors come out as they may be shown."""
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """What the function returns."""
-        token = _unobserved.set(True)
-        try:
+        with _nobody():
             return super().call(function, *args, **kwargs)
-        finally:
-            _unobserved.reset(token)
 
     async def acall(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """What is awaited, for an event loop."""
-        token = _unobserved.set(True)
-        try:
+        with _nobody():
             return await super().acall(function, *args, **kwargs)
-        finally:
-            _unobserved.reset(token)
 
 
 def _asks_first(report: Callable[..., Any]) -> Callable[..., Any]:

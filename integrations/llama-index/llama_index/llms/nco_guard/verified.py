@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.base.llms.types import (
@@ -211,16 +210,8 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """The completion as it grows; what was shown is never taken back."""
         cleaner = self._cleaner(kwargs)
-        read = CompletionFilter(cleaner)
         stream = cleaner.inside.call(self.inner.stream_complete, prompt, formatted=formatted, **kwargs)
-
-        def chunks() -> CompletionResponseGen:
-            with closing(cleaner.inside.each(stream)) as parts:
-                for chunk in parts:
-                    yield from read.feed(chunk)
-            yield from read.finish()
-
-        return chunks()
+        return cleaner.inside.through(stream, CompletionFilter(cleaner))
 
     @llm_completion_callback()
     async def astream_complete(
@@ -228,20 +219,10 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     ) -> CompletionResponseAsyncGen:
         """The inner LLM's `astream_complete`, verified."""
         cleaner = self._cleaner(kwargs)
-        read = CompletionFilter(cleaner)
         stream = await cleaner.inside.acall(
             self.inner.astream_complete, prompt, formatted=formatted, **kwargs
         )
-
-        async def chunks() -> CompletionResponseAsyncGen:
-            async with aclosing(cleaner.inside.aeach(stream)) as parts:
-                async for chunk in parts:
-                    for ready in read.feed(chunk):
-                        yield ready
-            for ready in read.finish():
-                yield ready
-
-        return chunks()
+        return cleaner.inside.athrough(stream, CompletionFilter(cleaner))
 
     # -- chat --------------------------------------------------------------------------------------------------
 
@@ -261,33 +242,15 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """The answer as it grows; its tool calls come with the last chunk."""
         cleaner = self._cleaner(kwargs)
-        read = ChatFilter(cleaner)
         stream = cleaner.inside.call(self.inner.stream_chat, messages, **kwargs)
-
-        def chunks() -> ChatResponseGen:
-            with closing(cleaner.inside.each(stream)) as parts:
-                for chunk in parts:
-                    yield from read.feed(chunk)
-            yield from read.finish()
-
-        return chunks()
+        return cleaner.inside.through(stream, ChatFilter(cleaner))
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
         """The inner LLM's `astream_chat`, verified."""
         cleaner = self._cleaner(kwargs)
-        read = ChatFilter(cleaner)
         stream = await cleaner.inside.acall(self.inner.astream_chat, messages, **kwargs)
-
-        async def chunks() -> ChatResponseAsyncGen:
-            async with aclosing(cleaner.inside.aeach(stream)) as parts:
-                async for chunk in parts:
-                    for ready in read.feed(chunk):
-                        yield ready
-            for ready in read.finish():
-                yield ready
-
-        return chunks()
+        return cleaner.inside.athrough(stream, ChatFilter(cleaner))
 
     # -- tools -------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from langsmith.run_helpers import trace, tracing_context
 from places import HOOK, Everything, langsmith_server
 
 from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel
-from langchain_nco_guard._hidden import _silent
+from langchain_nco_guard._unobserved import _silent
 from nco_guard import Policy
 from nco_guard.errors import UnsupportedError
 

@@ -22,7 +22,7 @@ from langsmith.run_helpers import _set_tracing_context
 from nco_guard.errors import UnsupportedError
 from nco_guard.values.calls import CleanCalls
 
-__all__ = ["HiddenCalls"]
+__all__ = ["UnobservedCalls"]
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def _silent() -> CallbackManager:
     return manager
 
 
-class HiddenCalls(CleanCalls):
+class UnobservedCalls(CleanCalls):
     """One context, in which calls are made one after the other.
 
     configurable: the values of configurable fields, as in a `RunnableConfig`. error: what an error of a call is to be
