@@ -1,1 +1,1 @@
-"""One thin adapter per decoding engine; each imports its engine, so import the one you need."""
+"""Decoding engines: a thin adapter each, in a package that imports its engine; what they share lies beside them."""

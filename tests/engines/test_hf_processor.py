@@ -14,8 +14,9 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from nco_guard import Guard
 from nco_guard.engines.hf import DeviceLogitsProcessor, GuardLogitsProcessor, StepReport
-from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
+from nco_guard.engines.hf.requests import RequestsProcessor
+from nco_guard.engines.recording import Recording
+from nco_guard.engines.requests import GuardedRequest
 from nco_guard.errors import (
     DeadEndError,
     ForcedTokenWarning,

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, scores_of
+from nco_guard.compiler import compile_policy
+from nco_guard.engines.rows import LiveRows, RowMasker, StepReport
+from nco_guard.engines.scores import Look
+from nco_guard.engines.tensors import DenseScores, HostTensor, scores_of
 from nco_guard.errors import GenerationError
+from nco_guard.policy import Policy, RegexRule, StringRule
+from nco_guard.session import BoundGuard
+from nco_guard.testing import toy_vocabulary
 
 INF = math.inf
 WIDTH = 600
@@ -49,7 +55,7 @@ def test_both_ways_are_the_same(seed: int, dtype: torch.dtype) -> None:
         for row, ids in columns.items()
     ]
     plain = scores.clone()
-    dense, host, apart = DenseScores(plain), HostScores(scores, {}), HostScores(strided, {})
+    dense, host, apart = DenseScores(plain), HostTensor(scores, {}), HostTensor(strided, {})
     expected = dense.look(looks)
     for other in (host, apart):
         found = other.look(looks)
@@ -81,12 +87,12 @@ def test_a_mask_that_leaves_little_is_written_from_what_is_left() -> None:
     for _ in range(2):
         scores = torch.zeros(1, WIDTH)
         scores[0, 100:105] = few
-        HostScores(scores, complements).forbid({0: forbidden}, 0)
+        HostTensor(scores, complements).forbid({0: forbidden}, 0)
         assert torch.equal(bits(scores[0, 100:105]), bits(few))
         assert bool((scores[0, torch.from_numpy(forbidden)] == -INF).all())
     assert len(complements) == 1
     for _ in range(100):
-        HostScores(scores, complements).forbid({0: forbidden.copy()}, 0)
+        HostTensor(scores, complements).forbid({0: forbidden.copy()}, 0)
     assert len(complements) <= 64
 
 
@@ -103,12 +109,12 @@ def test_one_score_that_is_no_number_is_found_wherever_it_is(dtype: torch.dtype,
         for value in (math.nan, -math.nan):
             scores = clean.clone()
             scores[1, column] = value
-            for kind in (HostScores(scores.clone(), {}), DenseScores(scores.clone())):
+            for kind in (HostTensor(scores.clone(), {}), DenseScores(scores.clone())):
                 assert kind.forbid({0: forbidden, 2: forbidden}, 1) == set()
-            for kind in (HostScores(scores.clone(), {}), DenseScores(scores.clone())):
+            for kind in (HostTensor(scores.clone(), {}), DenseScores(scores.clone())):
                 with pytest.raises(GenerationError, match=r"row 1: .*NaN"):
                     kind.forbid({0: forbidden, 1: forbidden}, 1)
-            host = HostScores(scores.clone(), {})
+            host = HostTensor(scores.clone(), {})
             for _ in range(2):
                 with pytest.raises(GenerationError, match=r"row 1: .*NaN"):
                     host.first_choices([0, 1])
@@ -120,7 +126,7 @@ def test_the_pad_that_revives_a_row_counts_as_allowed() -> None:
     scores = torch.full((1, WIDTH), -INF)
     scores[0, [3, 4]] = torch.tensor([1.0, 2.0])
     everything = np.arange(WIDTH)
-    for kind in (HostScores(scores, {}), DenseScores(scores)):
+    for kind in (HostTensor(scores, {}), DenseScores(scores)):
         (found,) = kind.look([Look(0, everything, NOTHING, 3)])
         assert (found.top, found.rank) == (4, 1)
         assert found.removed == pytest.approx(math.exp(2) / (math.exp(1) + math.exp(2)))
@@ -129,8 +135,39 @@ def test_the_pad_that_revives_a_row_counts_as_allowed() -> None:
 
 
 def test_tensors_of_other_kinds_take_the_way_of_whole_rows() -> None:
-    assert isinstance(scores_of(torch.zeros(1, 4), {}), HostScores)
+    assert isinstance(scores_of(torch.zeros(1, 4), {}), HostTensor)
     assert isinstance(scores_of(torch.zeros(1, 4, device="meta"), {}), DenseScores)
     trained = torch.zeros(1, 4, requires_grad=True) + 1
     scores_of(trained, {}).forbid({0: np.array([2])}, 0)
     assert trained.tolist() == [[1.0, 1.0, -INF, 1.0]]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(5))
+def test_arrays_of_numpy_are_masked_as_tensors_are(seed: int, dtype: Any) -> None:
+    """What an engine without torch hands over: penalties, masks, dead ends and reports are the same, bit for bit."""
+    rules = (
+        StringRule(id="duck", strings=("duck", "duckling")),
+        RegexRule(id="soft", regex="du", penalty=0.3),
+        RegexRule(id="corner", regex=r"ass\b|assx"),
+    )
+    policy = Policy(name="p", rules=rules, on_dead_end="end")
+    bound = BoundGuard(compile_policy(policy), toy_vocabulary(["d", "du", "uck", "ass", "x"]))
+    rng, width = np.random.default_rng(seed), bound.vocabulary.width
+    rows = LiveRows.none(bound, bound.tables)
+    for row, text in enumerate((b"", b"d", b"du", b"duc", b"as")):
+        state = bound.tables.start
+        for byte in text:
+            state = bound.tables.next(state, byte)
+        rows.add(row, state, None, len(text), None)
+    given = (rng.normal(size=(5, width)) * 4).astype(dtype)
+    given[1] = -INF  # somebody else left nothing
+    array, tensor = given.copy(), torch.from_numpy(given.copy())
+    told: list[StepReport] = []
+    RowMasker(engine_ends=True, sink=told.append).apply(array, [rows])
+    RowMasker(engine_ends=True, sink=told.append, scores_of=scores_of).apply(tensor, [rows])
+    assert torch.equal(bits(torch.from_numpy(array)), bits(tensor))
+    assert told[0] == told[1]
+    assert told[0].dead_end == [None, "end", None, None, None]
+    assert array[0, 257] == given[0, 257] - dtype(np.float32(0.3))  # "du"
+    assert array[3, ord("k")] == -INF

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event
 from typing import Any, Self
 
 from langchain_core.callbacks import (
@@ -13,7 +14,6 @@ from langchain_core.callbacks import (
 from langchain_core.outputs import Generation, GenerationChunk, LLMResult
 from langchain_huggingface import HuggingFacePipeline
 from pydantic import ConfigDict, field_validator, model_validator
-from transformers import StoppingCriteria
 
 from langchain_nco_guard._chat_format import Reply
 from langchain_nco_guard._errors import TypedErrors
@@ -23,7 +23,8 @@ from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, 
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
-from nco_guard.engines.hf.streaming import in_pieces
+from nco_guard.engines.hf.streaming import ReaderLeft
+from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
 from nco_guard.session import BoundGuard
@@ -312,8 +313,8 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
             options["stop_strings"] = list(stops)
         bound, guarded = self._bound(), self._recording(written)
 
-        def generate(write: Callable[[str], None], closed: StoppingCriteria) -> None:
-            options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), closed]
+        def generate(write: Callable[[str], None], closed: Event) -> None:
+            options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), ReaderLeft(closed)]
             guarded(prompt, return_full_text=False, streamer=TextStream(bound.vocabulary, write), **options)
 
         yield from in_pieces(generate)

@@ -4,12 +4,14 @@ Importing this imports torch and transformers. Continuous batching is in `engine
 transformers than the rest.
 """
 
+from nco_guard.engines.calls import GenerationResult, GuardLike
 from nco_guard.engines.hf.device import DeviceLogitsProcessor
-from nco_guard.engines.hf.generation import GenerationResult, GuardLike, generate, stream
+from nco_guard.engines.hf.generation import generate, stream
 from nco_guard.engines.hf.parameters import BatchOptions, GenerationOptions, StreamOptions
 from nco_guard.engines.hf.pipeline import WrappedPipeline, wrap
-from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf.processor import GuardLogitsProcessor
 from nco_guard.engines.hf.streaming import TextStream
+from nco_guard.engines.rows import StepReport
 
 __all__ = [
     "BatchOptions",

@@ -30,13 +30,14 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
-from nco_guard.engines.hf.endings import Outcome, refuse_broken, settle, verified
-from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, guards_for
+from nco_guard.engines.calls import GenerationResult, GuardLike, Sink, guards_for
+from nco_guard.engines.endings import Outcome
 from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.parameters import BatchOptions, Chat
-from nco_guard.engines.hf.recording import Recording, begun
-from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
+from nco_guard.engines.hf.requests import RequestsProcessor
+from nco_guard.engines.recording import Recording, begun
+from nco_guard.engines.requests import GuardedRequest
 from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
@@ -322,20 +323,10 @@ class ContinuousBatch:
         )
 
     def _finish(self, request: GuardedRequest, guard: GuardLike, output: Any) -> RequestResult:
-        bound = request.bound
-        try:
-            if request.error is not None:
-                raise request.error
-            if output.error is not None:
-                raise self._failure()
-            kept, outcome = settle(bound, request.prompt, output.generated_tokens, None, request.limit)
-            (report,) = verified(guard.verifier, bound, [request.prompt], [kept])
-        except NCOGuardError as error:
-            request.recording.failed(error)
-            raise
-        text = bound.vocabulary.text_of(kept)
-        request.recording.finished([outcome], [kept], [report], [text])
-        refuse_broken([report])
+        if request.error is None and output.error is not None:
+            request.error = self._failure()
+        kept, outcome, report = request.finished(guard.verifier, output.generated_tokens)
+        text = request.bound.vocabulary.text_of(kept)
         output.generated_tokens = kept
         output.logprobs = output.logprobs[: len(kept)]
         return RequestResult(output.request_id, text, kept, outcome, report, output)

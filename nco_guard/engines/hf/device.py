@@ -16,7 +16,8 @@ from transformers import LogitsProcessor
 
 from nco_guard.engines.hf.device_rows import DeviceRows
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.scores import check_step, undefined_scores
+from nco_guard.engines.hf.processor import check_step
+from nco_guard.engines.scores import undefined_scores
 from nco_guard.errors import (
     DeadEndError,
     GenerationError,

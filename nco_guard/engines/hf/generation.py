@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Unpack
+from threading import Event
+from typing import Any, Unpack
 
 import torch
-from transformers import LogitsProcessorList, StoppingCriteria
+from transformers import LogitsProcessorList
 
 from nco_guard.arguments import function
-from nco_guard.audit import PolicyLog
+from nco_guard.engines.calls import GenerationResult, GuardLike, Sink, common_vocabulary, guards_for
+from nco_guard.engines.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
-from nco_guard.engines.hf.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.inputs import (
     encode,
     fill_empty_prompts,
@@ -24,74 +25,21 @@ from nco_guard.engines.hf.inputs import (
 )
 from nco_guard.engines.hf.options import Settings, checked_list
 from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
-from nco_guard.engines.hf.processor import GuardLogitsProcessor, StepReport, common_vocabulary
-from nco_guard.engines.hf.recording import Recording, Recordings, begun
-from nco_guard.engines.hf.streaming import HoldingStreamer, TextStream, check_streamer, in_pieces
+from nco_guard.engines.hf.processor import GuardLogitsProcessor
+from nco_guard.engines.hf.streaming import HoldingStreamer, ReaderLeft, TextStream, check_streamer
+from nco_guard.engines.recording import Recording, Recordings, begun
+from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
-from nco_guard.scan import Report, Verifier
+from nco_guard.scan import Report
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
 __all__ = [
-    "GenerationResult",
-    "GuardLike",
-    "Outcome",
     "bind_to_model",
     "generate",
     "generate_ids",
-    "guards_for",
     "stream",
 ]
-
-Sink = Callable[[StepReport], None]
-
-
-class GuardLike(Protocol):
-    """What this engine needs of `nco_guard.Guard`."""
-
-    def bind(
-        self,
-        tokenizer: Any,
-        *,
-        vocab_width: int | None = None,
-        skip_special_tokens: bool = True,
-        eos_token_ids: Iterable[int] | None = None,
-    ) -> BoundGuard:
-        """The guard, seen through a tokenizer."""
-
-    @property
-    def verifier(self) -> Verifier:
-        """The independent verifier of finished texts."""
-
-    @property
-    def log(self) -> PolicyLog:
-        """Where runs are recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationResult:
-    """Texts with all that is known about them; the lists run in parallel.
-
-    With several sequences per prompt, those of the first prompt come first.
-
-    Attributes:
-        texts: continuations only, without prompts, decoded as the guard sees them.
-        token_ids: their ids, end-of-sequence included where there is one, without pads.
-        outcomes: "ended" by end-of-sequence; "length": by the length limit; "stopped": by a stop string or
-            criterion; "trimmed": the engine stopped where the text may not end, and its tail was cut back to
-            where it may; "violated": the same, before a forbidden token that something else forced; "dead_end":
-            the same, where no token was left and the policy says `on_dead_end: end`; "state_limit": the same, where
-            the text met a limit of a rule's automaton or of how far ways out are looked for.
-        reports: the verifier's report on each text.
-        output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
-            way.
-    """
-
-    texts: list[str]
-    token_ids: list[list[int]]
-    outcomes: list[Outcome]
-    reports: list[Report]
-    output: Any
 
 
 def generate(
@@ -192,8 +140,8 @@ def stream(
         raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
     bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)
 
-    def generate_in_pieces(write: Callable[[str], None], closed: StoppingCriteria) -> None:
-        criteria = [*checked_list("stopping_criteria", given.get("stopping_criteria")), closed]
+    def generate_in_pieces(write: Callable[[str], None], closed: Event) -> None:
+        criteria = [*checked_list("stopping_criteria", given.get("stopping_criteria")), ReaderLeft(closed)]
         arguments = {**inputs, **given, "stopping_criteria": criteria}
         result = generate_ids(
             guard,
@@ -413,24 +361,6 @@ def bind_to_model(
         skip_special_tokens=skip_special_tokens,
         eos_token_ids=sorted(settings.eos_token_ids),
     )
-
-
-def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prompts: int) -> list[GuardLike]:
-    """The guard of each prompt. `UnsupportedError` for another number of them, or for what is no guard."""
-    if guards is None:
-        return [guard] * prompts
-    if not isinstance(guards, Sequence):
-        raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
-    if len(guards) != prompts:
-        raise UnsupportedError(
-            f"guards: {len(guards)} guards for {prompts} prompts; give one for each, or None"
-        )
-    for number, each in enumerate(guards):
-        if each is not None and not all(hasattr(each, name) for name in ("bind", "log")):
-            raise UnsupportedError(
-                f"guards[{number}]: {type(each).__name__} is no guard; give Guard(policy), not yet bound"
-            )
-    return [guard if each is None else each for each in guards]
 
 
 def _recordings(rows: _Rows, model: str | None, sink: Sink | None, drafts: bool) -> Recordings:

@@ -15,7 +15,7 @@ from transformers import CompileConfig, GenerationConfig, WatermarkingConfig
 from transformers.generation.streamers import BaseStreamer
 
 if TYPE_CHECKING:
-    from nco_guard.engines.hf.rows import StepReport
+    from nco_guard.engines.rows import StepReport
 
 __all__ = ["BatchOptions", "Chat", "GenerationOptions", "ProcessorOptions", "Prompts", "StreamOptions"]
 

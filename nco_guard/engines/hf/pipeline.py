@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from nco_guard.arguments import whole_characters
-from nco_guard.engines.hf.generation import GenerationResult, GuardLike, Sink, generate_ids
+from nco_guard.engines.calls import GenerationResult, GuardLike, Sink
+from nco_guard.engines.hf.generation import generate_ids
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["GuardedModel", "WrappedPipeline", "unwrap", "wrap"]

@@ -7,14 +7,16 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from transformers import LogitsProcessor
 
 from nco_guard.arguments import function
+from nco_guard.engines.calls import common_vocabulary
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
-from nco_guard.engines.hf.scores import check_step
+from nco_guard.engines.rows import LiveRows, RowMasker, StepReport, forced_token, kept_limit
+from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import (
     ArgumentError,
     ForcedTokenWarning,
@@ -24,9 +26,8 @@ from nco_guard.errors import (
 from nco_guard.masking import LIMITED
 from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet, RowTracker, Violation, in_fresh_tables
-from nco_guard.tokens import Vocabulary
 
-__all__ = ["GuardLogitsProcessor", "StepReport", "common_vocabulary"]
+__all__ = ["GuardLogitsProcessor", "check_step"]
 
 
 class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -114,6 +115,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             engine_ends=engine_ends,
             sink=sink,
             changes_only=changes_only,
+            scores_of=scores_of,
         )
 
     def __len__(self) -> int:
@@ -206,31 +208,41 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 GuardLogitsProcessor.__call__.__signature__ = inspect.signature(GuardLogitsProcessor.__call__)  # type: ignore[attr-defined]
 
 
-def forced_token(row: int, rules: Sequence[str]) -> str:
-    """What is said of a forbidden token that somebody else wrote into a row."""
-    reason = f"it breaks {', '.join(map(repr, rules))}" if rules else "the text could not end well after it"
-    return (
-        f"row {row}: a token was written that the guard forbids ({reason}); what follows is guarded, but this text "
-        f"is not what the policy allows. Put the guard last among the processors, after whatever forces tokens"
-    )
-
-
 def _warn(message: str) -> None:
     warnings.warn(message, ForcedTokenWarning, stacklevel=5)
 
 
-def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:
-    """The vocabulary of guards that share a batch; `UnsupportedError` or `TokenizerError` if they have none."""
-    for number, bound in enumerate(bounds):
-        if not isinstance(bound, BoundGuard):
-            raise UnsupportedError(
-                f"bound[{number}]: {type(bound).__name__} is no bound guard; use guard.bind(tokenizer)"
-            )
-        if bound.vocabulary.digest != bounds[0].vocabulary.digest:
-            raise TokenizerError(
-                f"bound[{number}]: bound to another vocabulary than the first; bind all guards of a batch to one "
-                f"tokenizer, with the same vocab_width, skip_special_tokens and eos_token_ids"
-            )
-    if not bounds:
-        raise UnsupportedError("bound: at least one guard is needed")
-    return bounds[0].vocabulary
+def check_step(input_ids: Any, scores: Any, width: int) -> None:
+    """Whether ids and scores are what a processor of whole sequences is shown: [rows, length], float [rows, width].
+
+    Another processor may have made something else of them. Errors: `UnsupportedError`, `TokenizerError` for the width.
+    """
+    if (
+        isinstance(scores, torch.Tensor)
+        and isinstance(input_ids, torch.Tensor)
+        and input_ids.ndim == 2
+        and scores.shape == (input_ids.shape[0], width)
+        and scores.is_floating_point()
+    ):
+        return
+    if not isinstance(input_ids, torch.Tensor) or input_ids.ndim != 2:
+        # Continuous batching would show the last token of each request, and nothing of which text it continues.
+        raise UnsupportedError(
+            "logits_processor: this one needs whole sequences, ids [rows, length]; for continuous batching use "
+            "generate_batch or ContinuousBatch of nco_guard.engines.hf.continuous"
+        )
+    if not isinstance(scores, torch.Tensor) or not scores.is_floating_point():
+        given = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__
+        raise UnsupportedError(
+            f"logits_processor: float scores [rows, {width}] are needed, not {given}; look at what the processor "
+            f"before the guard returns"
+        )
+    if scores.shape[:-1] != input_ids.shape[:1]:
+        raise UnsupportedError(
+            f"logits_processor: {tuple(scores.shape)} scores for {tuple(input_ids.shape)} ids; give a row of "
+            f"scores for each row of ids"
+        )
+    raise TokenizerError(
+        f"the model's logits have {scores.shape[-1]} columns but the guard is bound to {width}; bind it with "
+        f"vocab_width={scores.shape[-1]}, or mend the processor before it that changed their number"
+    )

@@ -1,10 +1,7 @@
 """Requests of transformers' continuous batching, and the processor that masks each of them in its own state.
 
 transformers shows a processor which requests get a token in the next step, and then one row of scores for each of
-them, in that order. A request keeps its own ids wherever it goes: rows change from step to step, prompts come in
-pieces, and a request whose cache is taken away comes back as a longer prompt. So its state follows from the ids that it
-has generated.
-Cost per step: one copy of each request's generated ids, one table step each, then what `rows.RowMasker` costs.
+them, in that order. A request's state follows from the ids that it has generated (`engines.requests`).
 """
 
 from __future__ import annotations
@@ -17,35 +14,14 @@ import torch
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
-from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.rows import LiveRows, RowMasker, StepReport, kept_limit
-from nco_guard.errors import DeadEndError, GenerationError, StateLimitError, TokenizerError
-from nco_guard.masking import LIMITED, JointTables
-from nco_guard.session import BoundGuard, TextState
-from nco_guard.session.rows import LimitMet, in_fresh_tables
+from nco_guard.engines.requests import GuardedRequest, live_rows
+from nco_guard.engines.rows import LiveRows, RowMasker, StepReport
+from nco_guard.engines.tensors import scores_of
+from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
 
-__all__ = ["GuardedRequest", "RequestsProcessor"]
+__all__ = ["RequestsProcessor"]
 
 _NUMBERS = 2**31
-
-
-class GuardedRequest:
-    """One request: its prompt, its budget of new tokens, and the text that it has generated.
-
-    number: counts the requests of one batch. limit: how many tokens it may generate. bound: its own guard's.
-    error: why the policy could not let it go on, found while others generate.
-    """
-
-    def __init__(
-        self, number: int, bound: BoundGuard, prompt: list[int], limit: int, recording: Recording
-    ) -> None:
-        self.number = number
-        self.bound = bound
-        self.prompt = prompt
-        self.limit = limit
-        self.recording = recording
-        self.error: DeadEndError | None = None
-        self.text = TextState(bound, prompt)
 
 
 class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
@@ -68,10 +44,9 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._sink = sink
         self._requests: dict[str, GuardedRequest] = {}
         self._retired: dict[str, int] = {}
-        self._masker = RowMasker(engine_ends=True, on_failure=self._fail)
-        self._reporting = RowMasker(
-            engine_ends=True, on_failure=self._fail, sink=self._report, changes_only=sink is None
-        )
+        masker = partial(RowMasker, engine_ends=True, on_failure=self._fail, scores_of=scores_of)
+        self._masker = masker()
+        self._reporting = masker(sink=self._report, changes_only=sink is None)
         # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
         self._number = 0
         self._shown: list[GuardedRequest] = []
@@ -103,9 +78,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
     def prepare_tensor_args(self, requests_with_new_token: Sequence[FutureRequestState]) -> torch.Tensor:
         """Find the states of the coming step; int32 [requests], its number for each row."""
         found = [self._shown_by(future) for future in requests_with_new_token]
-        live = in_fresh_tables(
-            partial(self._live, found), lambda row: found[row][0].text.give_up(), len(found)
-        )
+        live = live_rows(found)
         requests = [request for request, _ in found]
         self._number += 1
         self._forget_retired()
@@ -121,33 +94,6 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         if request is None:
             raise GenerationError("a request was added to this manager that the guard does not know")
         return request, output.generated_tokens
-
-    def _live(self, found: Sequence[tuple[GuardedRequest, list[int]]]) -> list[LiveRows]:
-        """The rows of the coming step, with all that is needed to mask them; `LimitMet` where that cannot be found."""
-        tables: dict[BoundGuard, JointTables] = {}
-        live: dict[BoundGuard, LiveRows] = {}
-        for row, (request, generated) in enumerate(found):
-            bound, text, step = request.bound, request.text, len(generated)
-            # Tables may be replaced between two looks at them; the states of a step belong to the same ones.
-            present = tables.setdefault(bound, bound.tables)
-            remaining: int | None = request.limit - step - 1
-            try:
-                state = text.rewrite(present, generated)
-                _ = present.forbidden(state, remaining), present.penalties(state)
-            except StateLimitError as error:
-                raise LimitMet(row) from error
-            if (state < 0 and state != LIMITED) or step >= request.limit:
-                raise GenerationError(
-                    "a request goes on after its end: its tokens were not those of the guard"
-                )
-            if text.forced:
-                remaining = kept_limit(present, state, remaining, row)
-            if bound not in live:
-                live[bound] = LiveRows.none(bound, present)
-            live[bound].add(row, state, remaining, step, None)
-            if text.violation is not None:
-                live[bound].forced[row] = present.rules_at_fault(*text.violation)
-        return list(live.values())
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
         """Mask float [rows, width] in place; rows after those of the requests are nobody's and stay as they are."""

@@ -1,67 +1,32 @@
-"""Streaming that never has to take back what it has shown.
-
-A text that is stopped from outside (a stop string, a criterion, a time limit) is trimmed to where it may end,
-so tokens are shown only once the text may end after them.
-"""
+"""Streamers of transformers that never have to take back what they have shown."""
 
 from __future__ import annotations
 
-import contextvars
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import torch
 from transformers import StoppingCriteria, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
-from nco_guard.errors import StateLimitError, UnsupportedError
-from nco_guard.masking import ENDED, LIMITED, VIOLATED, JointTables
-from nco_guard.session import BoundGuard, TextState
+from nco_guard.engines.streaming import HeldTokens
+from nco_guard.errors import UnsupportedError
+from nco_guard.session import BoundGuard
 from nco_guard.tokens import TextPieces, Vocabulary
 
-__all__ = ["HoldingStreamer", "ReaderLeft", "TextStream", "check_streamer", "in_pieces"]
-
-
-def in_pieces(generate: Callable[[Callable[[str], None], StoppingCriteria], object]) -> Iterator[str]:
-    """What a generation writes, as it writes it; its errors are raised here, at once.
-
-    `generate(write, left)` runs in a thread of its own, in a copy of the caller's context, hands each piece of text to
-    `write` and must have `left` among its criteria: closing the iterator early stops the generation at its next step.
-    Its result, where that is wanted, it leaves where the caller finds it once the iterator is exhausted.
-    """
-    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    left = ReaderLeft()
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
-        generation = pool.submit(contextvars.copy_context().run, generate, pieces.put, left)
-        generation.add_done_callback(lambda _: pieces.put(None))
-        try:
-            while (piece := pieces.get()) is not None:
-                yield piece
-        finally:
-            left.set()
-        generation.result()
+__all__ = ["HoldingStreamer", "ReaderLeft", "TextStream", "check_streamer"]
 
 
 class ReaderLeft(StoppingCriteria):  # type: ignore[misc]
-    """Stops a generation at its next step once its reader has gone; `set` may be called from any thread."""
+    """Stops a generation at its next step once its reader has gone: the event is set, by any thread."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        """Nobody reads any more."""
-        self._event.set()
-
-    def is_set(self) -> bool:
-        """Whether the reader has gone."""
-        return self._event.is_set()
+    def __init__(self, left: Event) -> None:
+        self._left = left
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         """int64 [rows, length] -> bool [rows]."""
-        return torch.full((input_ids.shape[0],), self.is_set(), device=input_ids.device)
+        return torch.full((input_ids.shape[0],), self._left.is_set(), device=input_ids.device)
 
 
 class TextStream(BaseStreamer):  # type: ignore[misc]
@@ -115,38 +80,18 @@ class HoldingStreamer(BaseStreamer):  # type: ignore[misc]
         self._inner = inner
         self._bound = bound
         self._reads_prompt = reads_prompt
-        self._text: TextState | None = None  # after the prompt
-        self._held: list[int] = []
-        self._over = False
+        self._held: HeldTokens | None = None  # after the prompt
 
     def put(self, value: torch.Tensor) -> None:
         """Token ids from `generate`: the prompt [1, length], then new tokens."""
         ids = value.ravel().tolist()
-        if self._text is None:
-            self._text = TextState(self._bound, ids if self._reads_prompt else None)
+        if self._held is None:
+            self._held = HeldTokens(self._bound, ids if self._reads_prompt else None)
             self._inner.put(value)
             return
         for token in ids:
-            if not self._over:
-                self._take(self._text, token)
-
-    def _take(self, text: TextState, token: int) -> None:
-        try:
-            _, _, after = text.advance(token)
-            shown = after != VIOLATED and text.ask(JointTables.may_end)
-        except StateLimitError:
-            after = LIMITED
-        if after in (VIOLATED, LIMITED):
-            self._over = (
-                True  # the text will be cut back to before it, or nothing is known of it from here on
-            )
-            return
-        self._held.append(token)
-        self._over = after == ENDED
-        if shown:
-            # In one piece: what lies between is not fit to be seen.
-            self._inner.put(torch.tensor(self._held))
-            self._held = []
+            if shown := self._held.take(token):
+                self._inner.put(torch.tensor(shown))
 
     def end(self) -> None:
         """The sequence is over; what is still held is no part of the text."""

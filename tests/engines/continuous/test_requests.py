@@ -12,11 +12,12 @@ from transformers import GenerationConfig, pipeline
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink
+from nco_guard.engines.endings import settle
 from nco_guard.engines.hf import StepReport
 from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
-from nco_guard.engines.hf.endings import settle
-from nco_guard.engines.hf.recording import Recording
-from nco_guard.engines.hf.requests import GuardedRequest, RequestsProcessor
+from nco_guard.engines.hf.requests import RequestsProcessor
+from nco_guard.engines.recording import Recording
+from nco_guard.engines.requests import GuardedRequest
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError, UnsupportedError
 from nco_guard.testing import random_model
 from tests.engines.continuous.batches import BUDGETS, DEMO_PROMPTS, PROMPTS, small

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,8 @@ from nco_guard import BoundGuard, Guard
 from nco_guard.audit import correlated
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import generate_ids
-from nco_guard.engines.hf.streaming import ReaderLeft, in_pieces
+from nco_guard.engines.hf.streaming import ReaderLeft
+from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import GenerationError
 from nco_guard.values import Event, ReplyReader, Text, ToolCall
 
@@ -112,8 +114,8 @@ class Call:
 
     async def arun(self) -> Reply:
         """The whole reply; the event loop goes on meanwhile, and cancelling stops the generation."""
-        left = ReaderLeft()
-        run = partial(contextvars.copy_context().run, self._run, (left,))
+        left = threading.Event()
+        run = partial(contextvars.copy_context().run, self._run, (ReaderLeft(left),))
         try:
             return await asyncio.get_running_loop().run_in_executor(None, run)
         finally:
@@ -124,8 +126,8 @@ class Call:
         results: list[GenerationResult] = []
         read = self._reading()
 
-        def generate(write: Callable[[str], None], left: StoppingCriteria) -> None:
-            results.append(self._generate(write, (left,)))
+        def generate(write: Callable[[str], None], left: threading.Event) -> None:
+            results.append(self._generate(write, (ReaderLeft(left),)))
 
         for piece in in_pieces(generate):
             yield from self._grown(read, piece)
@@ -135,14 +137,14 @@ class Call:
         """`stream` for an event loop, which goes on meanwhile."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        left = ReaderLeft()
+        left = threading.Event()
         read = self._reading()
 
         def hand_over(piece: str) -> None:
             if not left.is_set():
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        run = partial(contextvars.copy_context().run, self._generate, hand_over, (left,))
+        run = partial(contextvars.copy_context().run, self._generate, hand_over, (ReaderLeft(left),))
         generation = loop.run_in_executor(None, run)
         generation.add_done_callback(lambda _: pieces.put_nowait(None))
         try:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from nco_guard.engines.hf.scores import DenseScores, HostScores, Look, Looked, scores_of
+from nco_guard.engines.scores import Complements, HostScores, Look, Looked, Scores
 from nco_guard.errors import DeadEndError, StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.masking.idsets import holds
@@ -24,9 +24,11 @@ from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "RowMasker", "StepReport", "kept_limit"]
+__all__ = ["LiveRows", "RowMasker", "StepReport", "forced_token", "kept_limit"]
 
 T = TypeVar("T")
+
+Penalties = tuple[Ids, NDArray[np.float32]]
 
 _NO_IDS: Ids = np.zeros(0, np.int64)
 _NOTHING_LEFT = Looked(top=0, rank=0, penalised=False, removed=1.0)
@@ -127,6 +129,15 @@ def kept_limit(tables: JointTables, state: int, remaining: int | None, row: int)
     return remaining
 
 
+def forced_token(row: int, rules: Sequence[str]) -> str:
+    """What is said of a forbidden token that somebody else wrote into a row."""
+    reason = f"it breaks {', '.join(map(repr, rules))}" if rules else "the text could not end well after it"
+    return (
+        f"row {row}: a token was written that the guard forbids ({reason}); what follows is guarded, but this text "
+        f"is not what the policy allows. Put the guard last among the processors, after whatever forces tokens"
+    )
+
+
 class RowMasker:
     """Masks live rows. One whose state or mask met a limit (`JointTables.stuck`) is ended, whatever the policy says.
 
@@ -139,6 +150,8 @@ class RowMasker:
     of the cost.
     on_failure: called with a row and the error where no token is left and the policy has none either. Returns the token
     to write instead, or None, and then the error is raised.
+    scores_of: what works on the engine's scores; by default they are an array of NumPy, `tensors.scores_of` takes
+    tensors.
     """
 
     def __init__(
@@ -149,24 +162,26 @@ class RowMasker:
         sink: Callable[[StepReport], None] | None = None,
         changes_only: bool = False,
         on_failure: Callable[[int, DeadEndError], int | None] | None = None,
+        scores_of: Callable[[Any, Complements], Scores] = HostScores,
     ) -> None:
         self._beams = beams
         self._engine_ends = engine_ends
         self._sink = sink
         self._changes_only = changes_only
         self._on_failure = on_failure
-        self._complements: dict[int, tuple[Ids, Ids]] = {}
+        self._scores_of = scores_of
+        self._complements: Complements = {}
 
-    def apply(self, result: torch.Tensor, groups: Sequence[LiveRows]) -> None:
+    def apply(self, result: Any, groups: Sequence[LiveRows]) -> None:
         """Mask one step.
 
-        result: float [rows, width], the scores, written in place. groups: rows by policy, all of one width; the beams
-        of a sequence have one policy. Raises `LimitMet` before anything is written, `StateLimitError` for a row that
-        cannot be ended, `DeadEndError`, and `GenerationError` for scores that are no numbers: no choice among them
-        means anything.
+        result: float [rows, width], the scores as the engine has them, written in place. groups: rows by policy, all of
+        one width; the beams of a sequence have one policy. Raises `LimitMet` before anything is written,
+        `StateLimitError` for a row that cannot be ended, `DeadEndError`, and `GenerationError` for scores that are no
+        numbers: no choice among them means anything.
         """
         columns: dict[int, Ids] = {}
-        penalties: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
+        penalties: dict[int, Penalties] = {}
         probe = 0
         for group in groups:
             facts = _facts_of(group.bound)
@@ -184,26 +199,26 @@ class RowMasker:
                         raise LimitMet(row) from error
                 columns[row] = forbidden
             if facts.soft:
-                penalties |= _penalties(result, group)
+                penalties |= _penalties(group)
         if not columns:
             return
-        scores = scores_of(result, self._complements)
+        scores = self._scores_of(result, self._complements)
         looked = self._look(scores, groups, columns, penalties) if self._sink is not None else {}
-        for row, (_, at, less) in penalties.items():
-            result[row, at] -= less
+        for row, (ids, amounts) in penalties.items():
+            scores.subtract(row, ids, amounts)
         dead = scores.forbid(columns, probe)
-        resolutions = self._resolve(result, groups, columns, dead) if dead else {}
+        resolutions = self._resolve(scores, groups, columns, dead) if dead else {}
         if self._sink is not None and (looked or resolutions or any(group.forced for group in groups)):
             self._sink(_report(groups, looked, resolutions))
         for row, (name, token) in resolutions.items():
-            result[row, self._chosen(groups, row, name, token)] = 0.0
+            scores.allow(row, self._chosen(groups, row, name, token))
 
     def _look(
         self,
-        scores: HostScores | DenseScores,
+        scores: Scores,
         groups: Sequence[LiveRows],
         columns: Mapping[int, Ids],
-        penalties: Mapping[int, tuple[Ids, torch.Tensor, torch.Tensor]],
+        penalties: Mapping[int, Penalties],
     ) -> dict[int, Looked]:
         """What the mask will do in each row, or in each in which it changes something."""
         rows = list(columns)
@@ -240,7 +255,7 @@ class RowMasker:
 
     def _resolve(
         self,
-        result: torch.Tensor,
+        scores: Scores,
         groups: Sequence[LiveRows],
         columns: Mapping[int, Ids],
         dead: set[int],
@@ -251,9 +266,9 @@ class RowMasker:
             # A row that was stopped from outside where its text may not end gets pads, which use up what was
             # left to bring it to an end. One more pad adds no text either; whoever stopped it has to trim it.
             if row in pads:
-                result[row, pads[row]] = 0.0
+                scores.allow(row, pads[row])
                 dead.remove(row)
-        total = result.shape[0]
+        total = len(scores)
         families = (range(first, min(first + self._beams, total)) for first in range(0, total, self._beams))
         lost = [row for family in families if dead and dead.issuperset(family) for row in family]
         return {row: self._resolution(_group_of(groups, row), row, columns[row]) for row in lost}
@@ -332,17 +347,16 @@ def _likely_alive(vocabulary: Vocabulary) -> int:
     return next((index for index in range(middle, vocabulary.width) if index not in outside), middle)
 
 
-def _penalties(result: torch.Tensor, group: LiveRows) -> dict[int, tuple[Ids, torch.Tensor, torch.Tensor]]:
-    """What soft rules subtract, by row: ids, the same on the device, and amounts."""
-    found: dict[int, tuple[Ids, torch.Tensor, torch.Tensor]] = {}
+def _penalties(group: LiveRows) -> dict[int, Penalties]:
+    """What soft rules subtract, by row: ids and amounts."""
+    found: dict[int, Penalties] = {}
     for row, state in zip(group.rows, group.states, strict=True):
         try:
             ids, amounts = group.tables.penalties(state)
         except StateLimitError as error:
             raise LimitMet(row) from error
         if len(ids):
-            at = torch.from_numpy(np.array(ids)).to(result.device)
-            found[row] = ids, at, torch.from_numpy(np.array(amounts)).to(result)
+            found[row] = ids, amounts
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from nco_guard.audit import DecodeView, PolicyLog, RunRecorder
-from nco_guard.engines.hf.processor import StepReport
+from nco_guard.engines.rows import StepReport
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
 

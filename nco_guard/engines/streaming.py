@@ -1,0 +1,71 @@
+"""Text that is shown while it is written, and never taken back.
+
+A text that is stopped from outside (a stop string, a criterion, a time limit) is trimmed to where it may end, so tokens
+are shown only once the text may end after them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+from nco_guard.errors import StateLimitError
+from nco_guard.masking import ENDED, LIMITED, VIOLATED, JointTables
+from nco_guard.session import BoundGuard, TextState
+
+__all__ = ["HeldTokens", "in_pieces"]
+
+
+class HeldTokens:
+    """Tokens as they are written, held back until the text may end after them.
+
+    prompt: what the text continues, or None. Cost: one step of the tables a token, however long the text is.
+    """
+
+    def __init__(self, bound: BoundGuard, prompt: Sequence[int] | None) -> None:
+        self._text = TextState(bound, prompt)
+        self._held: list[int] = []
+        self._over = False
+
+    def take(self, token: int) -> list[int]:
+        """The next token; those that may be shown now, in one piece: what lies between is not fit to be seen."""
+        if self._over:
+            return []
+        try:
+            _, _, after = self._text.advance(token)
+            shown = after != VIOLATED and self._text.ask(JointTables.may_end)
+        except StateLimitError:
+            after = LIMITED
+        if after in (VIOLATED, LIMITED):
+            # The text will be cut back to before it, or nothing is known of it from here on.
+            self._over = True
+            return []
+        self._held.append(token)
+        self._over = after == ENDED
+        if not shown:
+            return []
+        held, self._held = self._held, []
+        return held
+
+
+def in_pieces(generate: Callable[[Callable[[str], None], Event], object]) -> Iterator[str]:
+    """What a generation writes, as it writes it; its errors are raised here, at once.
+
+    `generate(write, left)` runs in a thread of its own, in a copy of the caller's context, hands each piece of text to
+    `write` and must stop at its next step once `left` is set, which closing the iterator early does.
+    Its result, where that is wanted, it leaves where the caller finds it once the iterator is exhausted.
+    """
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    left = Event()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nco-guard-stream") as pool:
+        generation = pool.submit(contextvars.copy_context().run, generate, pieces.put, left)
+        generation.add_done_callback(lambda _: pieces.put(None))
+        try:
+            while (piece := pieces.get()) is not None:
+                yield piece
+        finally:
+            left.set()
+        generation.result()
