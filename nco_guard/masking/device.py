@@ -17,15 +17,15 @@ import torch
 
 from nco_guard.errors import ArgumentError
 from nco_guard.masking.enumeration import TokenTable
+from nco_guard.masking.joint import ENDED, LIMITED, VIOLATED
 
-__all__ = ["ENDED", "LOST", "VIOLATED", "DeviceTables", "usable_device"]
+__all__ = ["DEVICE_ENDED", "DEVICE_LOST", "DEVICE_VIOLATED", "DeviceTables", "usable_device"]
 
-#: States that are no state of a text; all others are larger. Nothing is masked after the end of a text. After a token
-#: that the mask forbids was forced by something else, and in a row whose text is unknown, everything is forbidden.
-ENDED = 0
-VIOLATED = 1
-LOST = 2
-_FIRST = 3
+# What is added to a state: so the special ones, which are negative, are places of tables too.
+_SHIFT = -LIMITED
+#: Nothing is masked after the end of a text. After a token that the mask forbids was forced by something else, and in a
+#: row whose text is unknown, everything is forbidden.
+DEVICE_ENDED, DEVICE_VIOLATED, DEVICE_LOST = ENDED + _SHIFT, VIOLATED + _SHIFT, LIMITED + _SHIFT
 
 _WIDE_BYTES = 1 << 27
 
@@ -54,8 +54,8 @@ class DeviceTables:
     Guarantee: for every state and every token the same masks, penalties and next states as `JointTables`; penalties of
     tokens that are forbidden anyway may be missing.
 
-    States are int64 numbers; `start` is that of the empty text, `ENDED`, `VIOLATED` and `LOST` are special. They mean
-    nothing to other tables. Immutable; may be shared between threads and sequences.
+    States are int64 numbers; `start` is that of the empty text, `DEVICE_ENDED`, `DEVICE_VIOLATED` and `DEVICE_LOST` are
+    special. They mean nothing to other tables. Immutable; may be shared between threads and sequences.
 
     table: what to put there, see `enumeration.token_table`. device: where.
     wide: whether masks are stored over tokens instead of over classes of tokens; by default where they take at most
@@ -71,27 +71,23 @@ class DeviceTables:
         wide_bytes: int = _WIDE_BYTES,
     ) -> None:
         self.device = usable_device(device)
-        self.start = _FIRST
+        self.start = _SHIFT
         self.width = len(table.token_class) - 1
         states, classes = table.following.shape
         self._sizes = _Sizes(states, classes, len(table.masks) + 2, len(table.mask_of))
 
-        dtype = np.int16 if states + _FIRST < 2**15 else np.int32
-        following = np.empty((states + _FIRST, classes), dtype)
-        following[:_FIRST] = np.arange(_FIRST)[:, None]
-        following[_FIRST:] = np.where(
-            table.following >= 0,
-            table.following + _FIRST,
-            np.where(table.following == -1, VIOLATED, ENDED),
-        )
+        dtype = np.int16 if states + _SHIFT < 2**15 else np.int32
+        following = np.empty((states + _SHIFT, classes), dtype)
+        following[:_SHIFT] = np.arange(_SHIFT)[:, None]
+        following[_SHIFT:] = table.following + _SHIFT
         self._following = self._put(following).view(-1)
         self._class = self._put(table.token_class.astype(np.int64))
 
         # Two masks more: nothing forbidden, everything forbidden.
-        mask_of = np.zeros((len(table.mask_of), states + _FIRST), np.int64)
-        mask_of[:, ENDED] = len(table.masks)
-        mask_of[:, [VIOLATED, LOST]] = len(table.masks) + 1
-        mask_of[:, _FIRST:] = table.mask_of
+        mask_of = np.zeros((len(table.mask_of), states + _SHIFT), np.int64)
+        mask_of[:, DEVICE_ENDED] = len(table.masks)
+        mask_of[:, [DEVICE_VIOLATED, DEVICE_LOST]] = len(table.masks) + 1
+        mask_of[:, _SHIFT:] = table.mask_of
         self._mask_of = self._put(mask_of).view(-1)
         masks = self._put(
             np.concatenate([table.masks, np.zeros((1, classes), bool), np.ones((1, classes), bool)])
@@ -100,11 +96,11 @@ class DeviceTables:
         self._masks = masks.index_select(1, self._class[: self.width]) if self.wide else masks
 
         self.soft = len(table.penalties) > 0
-        penalty_of = np.full(states + _FIRST, len(table.penalties), np.int64)
-        penalty_of[_FIRST:] = table.penalty_of
+        penalty_of = np.full(states + _SHIFT, len(table.penalties), np.int64)
+        penalty_of[_SHIFT:] = table.penalty_of
         self._penalty_of = self._put(penalty_of)
         self._penalties = self._put(np.concatenate([table.penalties, np.zeros((1, classes), np.float32)]))
-        self._may_end = self._put(np.concatenate([[True, False, False], table.may_end]))
+        self._may_end = self._put(np.concatenate([np.arange(_SHIFT) == DEVICE_ENDED, table.may_end]))
 
     def _put(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -164,7 +160,7 @@ class DeviceTables:
             level = min(remaining, last)
         else:
             level = remaining.clamp(max=last)
-        rows = self._mask_of.index_select(0, level * (self._sizes.states + _FIRST) + states)
+        rows = self._mask_of.index_select(0, level * (self._sizes.states + _SHIFT) + states)
         masks = self._masks.index_select(0, rows)
         return masks if self.wide else masks.index_select(1, self._class[: self.width])
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.joint import ENDED, VIOLATED
 from nco_guard.masking.quotients import joint_classes
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -285,7 +286,7 @@ class TokenTable:
     """What every token does in every state. State 0 is that of the empty text.
 
     token_class: int32 [width + 1]; the last entry is for numbers that are no token.
-    following: int32 [states, classes]: the next state; `VIOLATED` (-1) for forbidden tokens, `ENDED` (-2) for those
+    following: int32 [states, classes]: the next state; `VIOLATED` for forbidden tokens, `ENDED` for those
     that end the text.
     mask_of: int32 [levels, states], which row of `masks` applies where `level` tokens may follow the next one, or, at
     the last level, as many as it takes. masks: bool [distinct masks, classes], True: forbidden.
@@ -330,12 +331,12 @@ def token_table(
     count = never + 1 + len(ends)
     end_forbidden, end_marks = _ends(automaton, vocabulary)
 
-    following = np.full((states, count), -1, np.int32)
+    following = np.full((states, count), VIOLATED, np.int32)
     reachable = np.append(distance, np.int8(HORIZON + 1))  # dead, -1, is the last entry
     late = reachable[text]
-    following[:, :text_classes] = np.where(late > HORIZON, -1, text)
-    following[:, silent] = np.where(distance > HORIZON, -1, np.arange(states))
-    following[:, never + 1 :] = np.where(end_forbidden, -1, -2)
+    following[:, :text_classes] = np.where(late > HORIZON, VIOLATED, text)
+    following[:, silent] = np.where(distance > HORIZON, VIOLATED, np.arange(states))
+    following[:, never + 1 :] = np.where(end_forbidden, VIOLATED, ENDED)
 
     nearest = distance[distance <= HORIZON]
     levels = int(nearest.max(initial=0)) + 1

@@ -24,7 +24,7 @@ from nco_guard.errors import (
     UnsupportedError,
 )
 from nco_guard.masking import joint as host_states
-from nco_guard.masking.device import ENDED, LOST, VIOLATED
+from nco_guard.masking.device import DEVICE_ENDED, DEVICE_LOST, DEVICE_VIOLATED
 from nco_guard.policy import presets
 from nco_guard.session import BoundGuard
 from nco_guard.testing import random_model, tiny_tokenizer
@@ -203,8 +203,8 @@ def test_rows_of_unknown_origin_are_lost_and_reported(byte_level: Any, small_gua
     rows.advance(torch.tensor([[1], [1]]))
     rows.advance(torch.tensor([[1, 70, 71], [1, 72, 73]]))
     states = rows.advance(torch.tensor([[1, 72, 73, 74], [1, 70, 73, 74]]))
-    assert (states == LOST).tolist() == [False, True]
-    assert rows.advance(torch.tensor([[1, 70, 73, 74, 75]])).tolist() == [LOST]
+    assert (states == DEVICE_LOST).tolist() == [False, True]
+    assert rows.advance(torch.tensor([[1, 70, 73, 74, 75]])).tolist() == [DEVICE_LOST]
 
     processor = DeviceLogitsProcessor(bound, tables)
     scores = torch.randn(1, bound.vocabulary.width)
@@ -372,7 +372,7 @@ def test_streams_may_use_them(byte_level: Any, model_of: Any, small_guard: Any) 
 
 def test_special_states_are_no_texts(byte_level: Any, small_guard: Any) -> None:
     tables = small_guard.bind(byte_level).device_tables("cpu")
-    states = torch.tensor([ENDED, VIOLATED, LOST])
+    states = torch.tensor([DEVICE_ENDED, DEVICE_VIOLATED, DEVICE_LOST])
     assert tables.forbidden(states).sum(1).tolist() == [0, tables.width, tables.width]
     for token in range(-1, tables.width + 1):
         assert torch.equal(tables.next(states, torch.full((3,), token)), states)

@@ -74,9 +74,9 @@ def iter_growing(seen: dict[int, None]) -> Iterator[int]:
 def translated(automaton: ByteAutomaton, tables: JointTables, state: int) -> int:
     """The device's number of a joint state of the host."""
     if state == ENDED:
-        return device.ENDED
+        return device.DEVICE_ENDED
     if state == VIOLATED:
-        return device.VIOLATED
+        return device.DEVICE_VIOLATED
     own = tables.components(state)
     return automaton.state_of(own) + 3
 

@@ -24,7 +24,7 @@ from nco_guard.errors import (
     StateLimitError,
     UnsupportedError,
 )
-from nco_guard.masking.device import ENDED, LOST, VIOLATED, DeviceTables
+from nco_guard.masking.device import DEVICE_ENDED, DEVICE_LOST, DEVICE_VIOLATED, DeviceTables
 from nco_guard.session import BoundGuard
 
 __all__ = ["DeviceLogitsProcessor", "TablesChoice", "chosen_tables"]
@@ -151,16 +151,16 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             self._prompt_length = length if self._prompt_length is None else self._prompt_length
             self._rows = DeviceRows(tables, self._prompt_length)
         states = self._rows.advance(input_ids)
-        self._note(self._lost, states == LOST)
-        broken = states == VIOLATED
+        self._note(self._lost, states == DEVICE_LOST)
+        broken = states == DEVICE_VIOLATED
         if not self._may_break:
             self._note(self._broken, broken)
 
-        live = (states != ENDED) & ~broken & (states != LOST)
+        live = (states != DEVICE_ENDED) & ~broken & (states != DEVICE_LOST)
         undefined = live & scores.amax(-1).isnan()
         self._note(self._undefined, undefined)
 
-        ended = (states == ENDED)[:, None]
+        ended = (states == DEVICE_ENDED)[:, None]
         forbidden = tables.forbidden(states, self._remaining(length))
         # After the end of the text only tokens that add nothing; engines that stopped ignore the row.
         if not self._engine_ends:
@@ -181,7 +181,7 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._settle_dead(
             result,
             forbidden,
-            empty & (states != ENDED) & ~broken,
+            empty & (states != DEVICE_ENDED) & ~broken,
             input_ids[:, -1],
             length > (self._prompt_length or 0),
         )

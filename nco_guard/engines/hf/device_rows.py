@@ -11,7 +11,7 @@ import random
 import torch
 
 from nco_guard.errors import GenerationError
-from nco_guard.masking.device import LOST, DeviceTables
+from nco_guard.masking.device import DEVICE_LOST, DeviceTables
 
 __all__ = ["DeviceRows"]
 
@@ -26,11 +26,11 @@ def _signed(number: int) -> int:
 class DeviceRows:
     """Follows the states of all rows of one generation.
 
-    Guarantee: a row gets the state of its ids after the prompt, or `LOST`. Each row is looked up among those of the
-    call before, which may have been permuted, repeated, dropped, cut back (assisted decoding) or lengthened by any
+    Guarantee: a row gets the state of its ids after the prompt, or `DEVICE_LOST`. Each row is looked up among those of
+    the call before, which may have been permuted, repeated, dropped, cut back (assisted decoding) or lengthened by any
     number of tokens: by a hash of what both have in common, and then the ids themselves are compared. A row that
-    continues none of them, which no decoding loop of transformers makes, is `LOST` for good: to replay it, the device
-    would have to replay every row in every step, in case there is such a row. `replay` does that.
+    continues none of them, which no decoding loop of transformers makes, is `DEVICE_LOST` for good: to replay it, the
+    device would have to replay every row in every step, in case there is such a row. `replay` does that.
 
     tables: what the states belong to. prompt_length: how many columns are the prompts.
     Cost: reading the ids of all rows once, and one table step a new column.
@@ -69,7 +69,7 @@ class DeviceRows:
         parents = alike.to(torch.int8).argmax(1)
         found = (before.index_select(0, parents) == after).all(1)
         states = self._states[:, : common + 1].index_select(0, parents)
-        states = torch.where(found[:, None], states, LOST)
+        states = torch.where(found[:, None], states, DEVICE_LOST)
         fresh = self._tables.replay(states[:, -1], generated[:, common:])
         self._states = torch.cat([states, fresh[:, 1:]], 1)
         # The engine may write into its own tensor later.
