@@ -13,10 +13,10 @@ from langchain_core.runnables.utils import AddableDict
 from langchain_nco_guard import (
     ChatNCOGuard,
     GuardedPipeline,
-    GuardRunnable,
     NCOGuardAuditHandler,
     VerifiedChatModel,
     guard_runnable,
+    report_runnable,
 )
 from nco_guard.errors import ViolationError
 from tests.leaks.hosts_langchain import Hosted, failing_host, observers
@@ -31,10 +31,7 @@ ASK = "How can I reach her?"
 
 # -- steps of chains -------------------------------------------------------------------------------------------
 
-_STEP = [
-    "langchain_nco_guard.GuardRunnable",
-    "langchain_nco_guard.guard_runnable",
-]
+_STEP = ["langchain_nco_guard.guard_runnable"]
 
 
 def _chain(run: Run, action: str = "redact") -> tuple[Any, dict[str, Any], observers]:
@@ -45,40 +42,40 @@ def _chain(run: Run, action: str = "redact") -> tuple[Any, dict[str, Any], obser
 _step = partial(route, ROUTES, carries=["value", "step", "text"], covers=_STEP, unchanged=True)
 
 
-@_step("GuardRunnable, invoke")
+@_step("guard_runnable, invoke")
 def invoke(run: Run) -> None:
     step = guard_runnable(run.guard(), action="redact")
     run.places.returned(step.invoke(run.value()))
     run.places.add("runnable", [repr(step), str(step)])
 
 
-@_step("GuardRunnable, ainvoke")
+@_step("guard_runnable, ainvoke")
 async def ainvoke(run: Run) -> None:
     run.places.returned(await guard_runnable(run.guard(), action="redact").ainvoke(run.value()))
 
 
-@_step("GuardRunnable, raise", raises=(ViolationError,))
+@_step("guard_runnable, raise", raises=(ViolationError,))
 def raising(run: Run) -> None:
-    run.places.returned(GuardRunnable(run.guard(), "raise").invoke(run.value()))
+    run.places.returned(guard_runnable(run.guard(), "raise").invoke(run.value()))
 
 
-@_step("GuardRunnable, batch")
+@_step("guard_runnable, batch")
 def batched(run: Run) -> None:
     run.places.returned(guard_runnable(run.guard(), action="redact").batch([run.value(), "b"])[0])
 
 
-@_step("GuardRunnable, abatch")
+@_step("guard_runnable, abatch")
 async def abatched(run: Run) -> None:
     run.places.returned((await guard_runnable(run.guard(), action="redact").abatch([run.value()]))[0])
 
 
-@_step("GuardRunnable, stream")
+@_step("guard_runnable, stream")
 def streams(run: Run) -> None:
     chunks = run.places.chunks(guard_runnable(run.guard(), action="redact").stream(run.value()))
     run.places.returned(_whole(chunks))
 
 
-@_step("GuardRunnable, astream")
+@_step("guard_runnable, astream")
 async def astreams(run: Run) -> None:
     chunks = [one async for one in guard_runnable(run.guard(), action="redact").astream(run.value())]
     run.places.returned(_whole(run.places.chunks(chunks)))
@@ -91,7 +88,7 @@ def _whole(chunks: list[Any]) -> Any:
     return whole
 
 
-@_step("GuardRunnable, in a chain with callbacks")
+@_step("guard_runnable, in a chain with callbacks")
 def observed(run: Run) -> None:
     chain, _, seen = _chain(run)
     with seen as config:
@@ -100,13 +97,13 @@ def observed(run: Run) -> None:
 
 @route(
     ROUTES,
-    "GuardRunnable, verify",
+    "report_runnable",
     carries=["text"],
-    covers=_STEP,
+    covers=["langchain_nco_guard.report_runnable"],
     silent=True,
 )
 def reports(run: Run) -> None:
-    run.places.add("report", guard_runnable(run.guard(), action="report").invoke(run.value()))
+    run.places.add("report", report_runnable(run.guard()).invoke(run.value()))
 
 
 # Values that arrive in pieces. Each makes pieces of a text; what they join to must be what `invoke` gives.
@@ -172,7 +169,7 @@ def _streaming(run: Run, kind: str, where: str, action: str) -> Any:
     return _in_pieces(run, _PIECES[kind]) | _CHAINS[where](guard_runnable(run.guard(), action=action))
 
 
-@_of_streams(name="GuardRunnable, stream of {}{}, {}")
+@_of_streams(name="guard_runnable, stream of {}{}, {}")
 def streamed(run: Run, *case: str) -> None:
     chunks: list[Any] = []
     try:
@@ -182,7 +179,7 @@ def streamed(run: Run, *case: str) -> None:
     run.places.returned(_whole(chunks))
 
 
-@_of_streams(name="GuardRunnable, astream of {}{}, {}")
+@_of_streams(name="guard_runnable, astream of {}{}, {}")
 async def astreamed(run: Run, *case: str) -> None:
     chunks = []
     try:

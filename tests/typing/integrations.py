@@ -20,12 +20,13 @@ from llama_index.llms import nco_guard as llama
 from langchain_nco_guard import (
     ChatNCOGuard,
     GuardedPipeline,
-    GuardRunnable,
     NCOGuardAuditHandler,
     NCOGuardMiddleware,
     VerifiedChatModel,
     guard_runnable,
+    report_runnable,
 )
+from langchain_nco_guard.runnables import GuardRunnable, ReportRunnable
 from nco_guard import Guard, Policy
 from nco_guard.audit import MemorySink
 
@@ -57,6 +58,7 @@ def chains(
     VerifiedChatModel.over(hosted, policy, on_match="raise")  # pyright: ignore[reportCallIssue]
     step = guard_runnable(guard, action="redact", replacement="***")
     assert_type(step, GuardRunnable)
+    assert_type(report_runnable(guard), ReportRunnable)
     safe: Runnable[str, Any] = retriever | step
     safe.invoke("Maria?")
     guard_runnable(guard, replace="***")  # pyright: ignore[reportCallIssue]

@@ -10,17 +10,17 @@ from langchain_nco_guard.callbacks import NCOGuardAuditHandler
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.llms import GuardedPipeline
 from langchain_nco_guard.middleware import NCOGuardMiddleware
-from langchain_nco_guard.runnables import GuardRunnable, guard_runnable
+from langchain_nco_guard.runnables import guard_runnable, report_runnable
 from langchain_nco_guard.verified import VerifiedChatModel
 
 __all__ = [
     "ChatNCOGuard",
-    "GuardRunnable",
     "GuardedPipeline",
     "NCOGuardAuditHandler",
     "NCOGuardMiddleware",
     "VerifiedChatModel",
     "guard_runnable",
+    "report_runnable",
 ]
 
 __version__ = "0.2.0.dev0"

@@ -1,4 +1,4 @@
-"""A guard as a step of a chain: what passes through it is verified, redacted or refused."""
+"""A guard as a step of a chain: what passes through it is redacted, refused or reported."""
 
 from __future__ import annotations
 
@@ -10,53 +10,88 @@ from langchain_core.runnables import RunnableConfig, RunnableGenerator
 from langchain_nco_guard._cleaning import Cleaner
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.guards import GuardSource, as_guard
-from nco_guard.scan import Replacement, StreamVerifier
-from nco_guard.values import ValueStream
+from nco_guard.scan import Replacement
+from nco_guard.values.calls import Reader
 
-__all__ = ["GuardRunnable", "guard_runnable"]
+__all__ = ["guard_runnable", "report_runnable"]
 
 
 def guard_runnable(
     guard: GuardSource, action: OnMatch = "raise", *, replacement: Replacement = None
 ) -> GuardRunnable:
-    """A guard as a runnable: `prompt | model | guard_runnable(guard)`. See `GuardRunnable`.
+    """A guard as a step of a chain: `prompt | model | guard_runnable(guard)`. Any value in, the same out.
+
+    Args:
+        guard: a `Guard`, a `Policy`, a preset's name or several, or the path of a policy file (`nco_guard.guards`).
+        action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts
+            `replacement` in the place of matches.
+        replacement: what stands where a match was, a text or a function from a rule's id to one.
+
+    Guarantee: no match of a hard rule in what it gives out (text, messages, documents, data, objects), at any moment of
+    a stream. Text, message chunks, lists and the dictionaries of `RunnableParallel` and `RunnablePassthrough.assign`
+    stream through, each text in them held back exactly as long as a match could still be completed; what they make
+    joined is what `invoke` gives.
+
+    Errors: `PolicyError` at once for a replacement that is itself forbidden; `ViolationError`; `UnsupportedError`
+    ("raise") for what cannot be looked into, such as an iterator, in whose place "redact" puts its type's name. Where a
+    model can be guarded itself, do that instead.
 
     Examples:
         >>> (hosted | guard_runnable("pii", action="redact")).invoke("Maria?").text
         'Write to [redacted].'
-    """
-    return GuardRunnable(guard, action, replacement=replacement)
-
-
-class GuardRunnable(RunnableGenerator[Any, Any]):
-    """Any value in (text, messages, documents, data, objects); the same out, or a report.
-
-    Args:
-        action: "raise" (the default) passes on what is clean and raises `ViolationError` otherwise; "redact" puts
-            `replacement` in the place of matches; "report" gives the verifier's `Report` on the text instead of it.
-
-    Guarantee ("raise", "redact"): no match of a hard rule in what it gives out, at any moment of a stream. Text,
-    message chunks, lists and the dictionaries of `RunnableParallel` and `RunnablePassthrough.assign` stream through,
-    each text in them held back exactly as long as a match could still be completed; what they make joined is what
-    `invoke` gives.
-
-    Errors: `ViolationError`; `UnsupportedError` ("raise") for what cannot be looked into, such as an iterator, in whose
-    place "redact" puts its type's name. Where a model can be guarded itself, do that instead.
-
-    Examples:
-        >>> GuardRunnable("pii", action="redact").invoke({"to": "jane.doe@example.com"})
+        >>> guard_runnable("pii", action="redact").invoke({"to": "jane.doe@example.com"})
         {'to': '[redacted]'}
     """
+    arguments.choice("action", action, ("raise", "redact"))
+    checked = as_guard(guard)
+    checked.stream_verifier(replacement=replacement)
+    return GuardRunnable(checked, action, replacement)
 
-    def __init__(
-        self, guard: GuardSource, action: OnMatch = "raise", *, replacement: Replacement = None
-    ) -> None:
-        arguments.choice("action", action, ("raise", "redact", "report"))
-        self.guard: Guard = as_guard(guard)
-        self.action: OnMatch = action
+
+def report_runnable(guard: GuardSource) -> ReportRunnable:
+    """The verifier as a step of a chain: texts or messages in, whole or in pieces; its `Report` on them out.
+
+    Errors: `TypeError` for what has no text.
+
+    Examples:
+        >>> (hosted | report_runnable("pii")).invoke("Maria?").violations[0].rule_id
+        'pii.email'
+    """
+    return ReportRunnable(as_guard(guard), "report")
+
+
+class _Step(RunnableGenerator[Any, Any]):
+    """Reads what comes, piece by piece, and gives out what its reader shows."""
+
+    def __init__(self, guard: Guard, action: OnMatch) -> None:
+        self.guard = guard
+        self.action = action
+        super().__init__(self._pass, self._apass, name=f"{action}_{guard.policy.name}")
+
+    def _reader(self) -> Reader[Any]:
+        raise NotImplementedError
+
+    def _pass(self, values: Iterator[Any]) -> Iterator[Any]:
+        reader = self._reader()
+        for value in values:
+            yield from reader.feed(value)
+        yield from reader.finish()
+
+    async def _apass(self, values: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        reader = self._reader()
+        async for value in values:
+            for ready in reader.feed(value):
+                yield ready
+        for ready in reader.finish():
+            yield ready
+
+
+class GuardRunnable(_Step):
+    """What `guard_runnable` gives."""
+
+    def __init__(self, guard: Guard, action: OnMatch, replacement: Replacement) -> None:
         self._replacement = replacement
-        self.guard.stream_verifier(replacement=replacement)
-        super().__init__(self._pass, self._apass, name=f"{action}_{self.guard.policy.name}")
+        super().__init__(guard, action)
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """See `Runnable`. What nothing was found in is the same object."""
@@ -71,51 +106,35 @@ class GuardRunnable(RunnableGenerator[Any, Any]):
         return await self._acall_with_config(whole, input, config, **kwargs)
 
     def _whole(self, value: Any) -> Any:
-        if self.action != "report":
-            return Cleaner(self.guard, self.action, replacement=self._replacement).value(value)
-        flow = _Flow(self)
-        return [*flow.feed(value), *flow.finish()][-1]
+        return self._cleaner().value(value)
 
-    def _pass(self, values: Iterator[Any]) -> Iterator[Any]:
-        flow = _Flow(self)
-        for value in values:
-            yield from flow.feed(value)
-        yield from flow.finish()
+    def _cleaner(self) -> Cleaner:
+        return Cleaner(self.guard, self.action, replacement=self._replacement)
 
-    async def _apass(self, values: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        flow = _Flow(self)
-        async for value in values:
-            for ready in flow.feed(value):
-                yield ready
-        for ready in flow.finish():
-            yield ready
+    def _reader(self) -> Reader[Any]:
+        return self._cleaner().stream()
 
 
-class _Flow:
-    """One stream through a `GuardRunnable`: of pieces of a value, or of whole values."""
+class ReportRunnable(_Step):
+    """What `report_runnable` gives."""
 
-    def __init__(self, runnable: GuardRunnable) -> None:
-        self._report: StreamVerifier | None = None
-        self._values: ValueStream | None = None
-        if runnable.action == "report":
-            self._report = runnable.guard.stream_verifier(action="report")
-        else:
-            cleaner = Cleaner(runnable.guard, runnable.action, replacement=runnable._replacement)
-            self._values = cleaner.stream()
+    def _reader(self) -> Reader[Any]:
+        return _Reporting(self.guard)
+
+
+class _Reporting:
+    """Reads the texts of one stream, and has a report on them in the end."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._texts = guard.stream_verifier(action="report")
 
     def feed(self, value: Any) -> list[Any]:
-        if self._values is not None:
-            return self._values.feed(value)
-        assert self._report is not None
         text = value if isinstance(value, str) else getattr(value, "text", None)
         if not isinstance(text, str):
-            raise TypeError(f"a {type(value).__name__} has no text to report on; use 'raise' or 'redact'")
-        self._report.feed(text)
+            raise TypeError(f"a {type(value).__name__} has no text to report on; use guard_runnable(guard)")
+        self._texts.feed(text)
         return []
 
     def finish(self) -> list[Any]:
-        if self._values is not None:
-            return self._values.finish()
-        assert self._report is not None
-        self._report.finish()
-        return [self._report.report]
+        self._texts.finish()
+        return [self._texts.report]

@@ -17,7 +17,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
-from langchain_nco_guard import GuardRunnable, NCOGuardAuditHandler, NCOGuardMiddleware, guard_runnable
+from langchain_nco_guard import NCOGuardAuditHandler, NCOGuardMiddleware, guard_runnable, report_runnable
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, Report
 from nco_guard.audit import Event, JsonLinesSink, MemorySink, read_events
@@ -63,10 +63,10 @@ async def test_a_guard_raises_by_default_and_passes_on_what_is_clean(policy: Pol
 
 
 def test_a_guard_can_report_instead(policy: Policy) -> None:
-    report = (model() | guard_runnable(policy, action="report")).invoke("x")
+    report = (model() | report_runnable(policy)).invoke("x")
     assert isinstance(report, Report)
     assert report == Guard(policy).verify(TEXT)
-    assert guard_runnable(policy, action="report").invoke("fine").ok
+    assert report_runnable(policy).invoke("fine").ok
 
 
 def test_documents_messages_prompts_and_json_pass_through_a_guard(policy: Policy) -> None:
@@ -88,9 +88,9 @@ def test_what_cannot_be_looked_into_is_refused(policy: Policy) -> None:
         "pages": "[list_iterator withheld]"
     }
     with pytest.raises(TypeError, match="no text to report on"):
-        guard_runnable(policy, action="report").invoke(3)
-    with pytest.raises(ValueError, match="one of 'raise', 'redact', 'report'"):
-        GuardRunnable(policy, "shout")  # type: ignore[arg-type]
+        report_runnable(policy).invoke(3)
+    with pytest.raises(ValueError, match=r"one of 'raise', 'redact'$"):
+        guard_runnable(policy, "shout")  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="replacement itself"):
         guard_runnable(policy, replacement="a@example.com")
 
