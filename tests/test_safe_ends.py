@@ -12,7 +12,7 @@ from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import NCOGuardError, RedactionError, ViolationError
 from nco_guard.scan import SafeEnds, StreamVerifier
 from tests.automata import patterns
-from tests.automata.test_streaming import PIECES, chunks
+from tests.automata.test_streaming import PIECES, chunks, list_rule
 from tests.test_redaction import rule
 
 Rule = StringRule | RegexRule | AutomatonRule
@@ -112,3 +112,16 @@ def test_a_match_that_ends_in_the_prompt_says_nothing_about_the_text(
     policy = policy_of(RegexRule(id="r", regex=regex, context="prompt"))
     assert longest_that_may_end(policy, text, context) == shown
     assert fed(policy, [text], context) == fed(policy, list(text), context) == (shown, None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_lists_of_strings_that_overlap(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(12):
+        found = list_rule(rng).rule.model_copy(update={"context": rng.choice(["output", "prompt"])})
+        policy = policy_of(found)
+        letters = "".join(found.strings) + "ab -k"  # type: ignore[union-attr]
+        text, context = (
+            "".join(rng.choice(letters) for _ in range(rng.randint(0, size))) for size in (12, 5)
+        )
+        check(rng, policy, text, context)

@@ -9,8 +9,8 @@ Cost: linear in the text, a look-up per character where no match begins; lists o
 from __future__ import annotations
 
 from nco_guard.automata import FoldedMachine, FoldSpec, SubstringSearcher
-from nco_guard.automata.spans.folds import FoldedText, settled_length
-from nco_guard.automata.spans.follower import Follower, Span, follow
+from nco_guard.automata.spans.folds import FoldedText
+from nco_guard.automata.spans.follower import Follower, Span, follow, source_of
 from nco_guard.compiler import CompiledRule
 
 __all__ = ["Span", "Tracker"]
@@ -41,7 +41,7 @@ class Tracker:
     def completed(self, text: str, done: int, prompt: int = 0) -> Span | None:
         """The first match to become certain by reading the characters from `done` on, whatever follows the text."""
         folded, follower = self._follow(text, prompt, final=False)
-        read = folded.upto(settled_length(text[:done]) if self._spec.json_escapes else done)
+        read = len(FoldedText(self._spec).feed(text[:done]))
         # By where they become certain, and then by their start.
         found = [
             (place, start, max(end for end, _ in ends if end <= place + 1))
@@ -65,4 +65,4 @@ class Tracker:
         folded = FoldedText(self._spec)
         shown = folded.feed(text, final=final)
         beyond = folded.upto(prompt) if prompt else -1
-        return folded, follow(self._searcher, shown, closes=final, beyond=beyond)
+        return folded, follow(source_of(self._searcher), shown, closes=final, beyond=beyond)

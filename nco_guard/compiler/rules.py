@@ -49,8 +49,8 @@ class CompiledRule:
     ready-made automaton. Both are about the text as `fold` folds it. For lists of strings that are looked for as they
     are written, or up to case, the pattern is made only if somebody asks: masks and verifier do without. So it is for
     rules of which the store says that they were checked. `letters`: the class of each ASCII character, of those that
-    the pattern tells apart; empty for strings. `lock` is to be held while `searcher` or `stepper` is used: their states
-    are found lazily.
+    the pattern tells apart; empty for strings. `lock` is to be held while `searcher` is used: its states are found
+    lazily.
     """
 
     def __init__(self, rule: Rule, store: Store | None = None) -> None:
@@ -59,7 +59,6 @@ class CompiledRule:
         self.store = store
         self.lock = threading.RLock()
         self._searcher: Searcher | None = None
-        self._stepper: AlternatingMachine | FoldedMachine | FsmMachine | None = None
         self.letters: tuple[int, ...] = ()
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
         if self._as_written:
@@ -215,7 +214,7 @@ class CompiledRule:
 
     @property
     def searcher(self) -> Searcher:
-        """What finds spans of the whole pattern in finished text.
+        """What finds spans of the whole pattern, in finished text and in what arrives piece by piece.
 
         Another one once that has grown large, so it is to be asked for anew with every text.
         """
@@ -225,10 +224,8 @@ class CompiledRule:
         return known
 
     def forget(self, *, roomy: bool = False) -> None:
-        """Let go of what `searcher` and `stepper` have found. `roomy`: the next ones may find ten times as much."""
-        self._searcher = self._stepper = None
-        if roomy:
-            self._searcher = self._new_searcher(roomy=True)
+        """Let go of what `searcher` has found. `roomy`: the next one may find ten times as much."""
+        self._searcher = self._new_searcher(roomy=True) if roomy else None
 
     def _new_searcher(self, *, roomy: bool = False) -> Searcher:
         rule = self.rule
@@ -240,16 +237,6 @@ class CompiledRule:
             inner.state_limit *= _ROOMY
             inner.thread_limit *= _ROOMY
         return machine
-
-    @property
-    def stepper(self) -> AlternatingMachine | FoldedMachine | FsmMachine:
-        """What searches text that arrives piece by piece; for lists of strings a machine of their pattern."""
-        searcher = self.searcher
-        if not isinstance(searcher, SubstringSearcher):
-            return searcher
-        if self._stepper is None or _has_grown(self._stepper):
-            self._stepper = self.machine(every_end=True)
-        return self._stepper
 
     @cached_property
     def listed(self) -> StringList | None:
@@ -279,7 +266,7 @@ class CompiledRule:
 
 def _has_grown(searcher: Searcher) -> bool:
     """Whether texts have led a searcher to so much that the next one gets a fresh one."""
-    return not isinstance(searcher, SubstringSearcher) and (searcher.crowded or searcher.nbytes > _KEPT_BYTES)
+    return searcher.crowded or searcher.nbytes > _KEPT_BYTES
 
 
 def _described(text: str) -> str:

@@ -9,7 +9,7 @@ the last match that is complete can have begun.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 from weakref import WeakValueDictionary
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
 from nco_guard.automata.spans.definition import Searcher
-from nco_guard.automata.spans.follower import PatternFollower, StringFollower, spans_at
-from nco_guard.automata.spans.machines import Runs, runs_of
+from nco_guard.automata.spans.follower import Follower, Source, follow, source_of, spans_at
+from nco_guard.automata.spans.machines import Runs, Walk, runs_of
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule
@@ -113,15 +113,11 @@ class RuleScanner:
 
     def _take(self, searcher: Searcher) -> None:
         self._searcher = searcher
-        self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
-        self._runs: Runs | None = None
-        self._machine: AlternatingMachine | FsmMachine | None = None
-        if isinstance(searcher, SubstringSearcher):
-            self.reach = 1
-        else:
-            self._machine = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
-            self._runs = runs_of(self._machine)
-            self.reach = self._runs.reach
+        inner = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
+        self._source: Source = source_of(inner)
+        self._strings = inner if isinstance(inner, SubstringSearcher) else None
+        self._machine = None if isinstance(inner, SubstringSearcher) else inner
+        self.reach = self._source.reach
         self._moves: dict[int, tuple[int, bool, bool]] = {}
         self.__dict__.pop("_tails", None)
 
@@ -166,7 +162,7 @@ class RuleScanner:
 
         Errors: `StateLimitError` where these texts by themselves are too much.
         """
-        if self._runs is not None and self._runs.crowded:
+        if self._source.crowded:
             self.rule.forget()
         if (searcher := self.rule.searcher) is not self._searcher:
             self._take(searcher)
@@ -206,22 +202,13 @@ class RuleScanner:
 
     def _within(self, text: str, stretch: Stretch, places: Iterable[int]) -> Iterator[tuple[int, int]]:
         """The matches that start at some of these places, leftmost first, longest, not overlapping."""
-        follower = self._follower(self._runs, text, stretch)
+        follower = _follower(self._source, text, stretch)
         for place, end in spans_at(follower, places, stretch.start):
             if end is None:
                 stretch.left = place
             else:
                 yield place, end
-        if isinstance(follower, PatternFollower):
-            self.steps += follower.steps
-
-    def _follower(self, runs: Runs | None, text: str, stretch: Stretch) -> PatternFollower | StringFollower:
-        low, high, closes, beyond = stretch.low, stretch.high, stretch.closes, stretch.beyond
-        if runs is not None:
-            return PatternFollower(runs, text, low, high, opens=stretch.opens, closes=closes, beyond=beyond)
-        if self._strings is None:
-            raise ValueError("a rule has an automaton or is a list of strings")
-        return StringFollower(self._strings, text, high, closes=closes, beyond=beyond)
+        self.steps += follower.steps
 
     # -- where to look -----------------------------------------------------------------------------------------
 
@@ -245,15 +232,13 @@ class RuleScanner:
         owners = np.searchsorted(row.lows, places, side="right") - 1
         kept: list[int] = []
         last, start = -1, 0
-        follower: PatternFollower | None = None
+        follower: Follower | None = None
         for place, index in zip(places.tolist(), owners.tolist(), strict=True):
             if follower is None or index != last:
                 stretch, last = row.stretch(index), index
                 self.steps += 0 if follower is None else follower.steps
                 start = stretch.start
-                follower = PatternFollower(
-                    tail, row.text, stretch.low, stretch.high, opens=stretch.opens, closes=stretch.closes
-                )
+                follower = _follower(tail, row.text, replace(stretch, beyond=-1))
             if place < start:
                 continue
             end, is_open = follower.longest(place)
@@ -294,13 +279,22 @@ class RuleScanner:
     @staticmethod
     def _move(machine: AlternatingMachine | FsmMachine, state: int, cls: int) -> tuple[int, bool, bool]:
         """The next state, whether a match is complete, and whether none that began before it is under way."""
-        reached = machine.step(state, cls)
-        going_on = machine.step(state, cls, seed=False)
-        return (
-            ~reached if reached < 0 else reached,
-            reached < 0,
-            machine.is_bare(~going_on if going_on < 0 else going_on),
-        )
+        every, under_way = Walk(machine, state), Walk(machine, state)
+        completes = every.read(cls)
+        under_way.follow(cls)
+        return every.state, completes, machine.is_bare(under_way.state)
+
+
+def _follower(source: Source, text: str, stretch: Stretch) -> Follower:
+    return follow(
+        source,
+        text,
+        stretch.low,
+        stretch.high,
+        opens=stretch.opens,
+        closes=stretch.closes,
+        beyond=stretch.beyond,
+    )
 
 
 def _back(probe: Probe, table: bytes, hits: Places, codes: Codes, row: Row) -> Places:

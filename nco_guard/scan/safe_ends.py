@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from nco_guard import arguments
-from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine
+from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
 from nco_guard.automata.characters import CharMachine
-from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
+from nco_guard.automata.spans.definition import Searcher
+from nco_guard.automata.spans.machines import Walk
+from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.errors import RedactionError
 from nco_guard.policy import Policy
 
@@ -17,11 +20,7 @@ __all__ = ["SafeEnds"]
 _Known = dict[tuple[int, int], tuple[int, bool, bool]]
 # By machine; shared by all streams, under the lock of the rule.
 _steps: WeakKeyDictionary[CharMachine, _Known] = WeakKeyDictionary()
-
-
 _Stepper = AlternatingMachine | FoldedMachine | FsmMachine
-# Of a rule its machine, which may be another one than the rule has by now, the state there, and what is known of it.
-_Place = tuple[_Stepper, int, _Known]
 
 
 class SafeEnds:
@@ -40,61 +39,99 @@ class SafeEnds:
     def __init__(self, policy: Policy | CompiledPolicy, *, context: str = "") -> None:
         compiled = compiled_of(policy)
         self._rules = [rule for rule in compiled.rules if rule.rule.mode == "hard"]
-        self._at: list[_Place] = []
         arguments.text("context", context)
+        self._ends: list[_Ends] = []
         for rule in self._rules:
             with rule.lock:
-                self._at.append(_begun(rule.stepper, context if rule.rule.context == "prompt" else ""))
+                self._ends.append(_ends(rule.searcher, context if rule.rule.context == "prompt" else ""))
         self.held = ""
 
     def feed(self, text: str, *, final: bool = False) -> str:
         """Read on; what may be shown now. `final`: the text ends here and must be allowed to."""
         arguments.text("text", text)
         unfit: set[int] = set()
-        for index, rule in enumerate(self._rules):
+        for rule, ends in zip(self._rules, self._ends, strict=True):
             with rule.lock:
-                self._at[index] = self._step(rule, self._at[index], text, unfit, final)
+                completes = ends.read(text, unfit)
+            if completes or (final and not ends.may_end):
+                raise RedactionError((rule.id,))
         last = len(text)
         while not final and last and last - 1 in unfit:
             last -= 1
         shown, self.held = (self.held + text[:last], text[last:]) if last or final else ("", self.held + text)
         return shown
 
-    def _step(self, rule: CompiledRule, place: _Place, text: str, unfit: set[int], final: bool) -> _Place:
-        machine, state, known = place
-        for index, cls in enumerate(machine.classes.of_text(text)):
+
+class _Ends(Protocol):
+    """Where a text may end under one rule."""
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it may where it has got to."""
+
+    def read(self, text: str, unfit: set[int]) -> bool:
+        """Read on; whether a match completes. `unfit`: takes the places of characters after which none may end."""
+
+
+class _PatternEnds:
+    """Of a pattern or a ready-made automaton: what its machine says."""
+
+    def __init__(self, machine: _Stepper, context: str) -> None:
+        self._walk = Walk(machine, machine.start)
+        for cls in machine.classes.of_text(context):
+            self._walk.read(cls)
+        if context:
+            self._walk.pass_prompt()
+        self._known = _steps.setdefault(self._walk.machine, {})
+
+    @property
+    def may_end(self) -> bool:
+        return self._walk.machine.may_end(self._walk.state)
+
+    def read(self, text: str, unfit: set[int]) -> bool:
+        walk, known, state = self._walk, self._known, self._walk.state
+        for index, cls in enumerate(walk.machine.classes.of_text(text)):
             found = known.get((state, cls))
             if found is None:
-                if machine.crowded:
-                    machine, state = _with_room(machine, state)
-                    known = _steps.setdefault(machine, {})
-                reached = machine.step(state, cls)
-                after = ~reached if reached < 0 else reached
-                found = known[state, cls] = after, machine.may_end(after), reached < 0
+                walk.state = state
+                walk.make_room()
+                known, before = _steps.setdefault(walk.machine, {}), walk.state
+                completes = walk.read(cls)
+                found = known[before, cls] = walk.state, walk.machine.may_end(walk.state), completes
             state, may_end, completes = found
             if completes:
-                raise RedactionError((rule.id,))
+                return True
             if not may_end:
                 unfit.add(index)
-        if final and not machine.may_end(state):
-            raise RedactionError((rule.id,))
-        return machine, state, known
+        walk.state, self._known = state, known
+        return False
 
 
-def _begun(machine: _Stepper, context: str) -> _Place:
-    """The state of an empty text after a prompt: what ends in the prompt does not count, whatever follows."""
-    state = machine.start
-    for cls in machine.classes.of_text(context):
-        machine, state = _with_room(machine, state)
-        state = machine.step(state, cls)
-        state = ~state if state < 0 else state
-    state = machine.past_prompt(state) if context else state
-    return machine, state, _steps.setdefault(machine, {})
+class _StringEnds:
+    """Of a list of strings: by looking up what stands before each place."""
+
+    def __init__(self, strings: SubstringSearcher, context: str) -> None:
+        self._strings = strings
+        self._text = context[-strings.longest - 1 :]
+        self.may_end = True  # what ends in the prompt does not count
+
+    def read(self, text: str, unfit: set[int]) -> bool:
+        strings, before = self._strings, len(self._text)
+        whole = self._text + text
+        self._text = whole[-strings.longest - 1 :]
+        if text and not self.may_end and strings.may_stop(whole, before):
+            return True
+        self.may_end = self.may_end or bool(text)
+        for stop in strings.stops(whole, 0, before):
+            at_end = stop == len(whole)
+            if not strings.whole_word or (not at_end and strings.may_stop(whole, stop)):
+                return True
+            unfit.add(stop - before - 1)
+            self.may_end = not at_end
+        return False
 
 
-def _with_room(machine: _Stepper, state: int) -> tuple[_Stepper, int]:
-    """This state in a machine that has room to go on."""
-    if not machine.crowded:
-        return machine, state
-    fresh, states = machine.carried((state,))
-    return fresh, states[0]
+def _ends(searcher: Searcher, context: str) -> _Ends:
+    if isinstance(searcher, SubstringSearcher):
+        return _StringEnds(searcher, context)
+    return _PatternEnds(searcher, context)

@@ -18,7 +18,7 @@ class RuleStreams:
         self._streams: list[tuple[CompiledRule, SpanStream]] = []
         for rule in rules:
             with rule.lock:
-                stream = SpanStream(rule.stepper, context if rule.rule.context == "prompt" else "")
+                stream = SpanStream(rule.searcher, context if rule.rule.context == "prompt" else "")
             self._streams.append((rule, stream))
         self._hard = [(rule, stream) for rule, stream in self._streams if rule.rule.mode == "hard"]
         self._length = 0

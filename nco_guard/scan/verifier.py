@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from nco_guard import arguments
 from nco_guard.automata import ProductMachine
 from nco_guard.automata.folding import FoldSpec
-from nco_guard.automata.spans.folds import FoldedText, joined
-from nco_guard.automata.spans.follower import Span
+from nco_guard.automata.spans.folds import FoldedText, Originals, joined
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compiled_of
 from nco_guard.compiler import crowds as crowds_of
 from nco_guard.copies import Shared
@@ -381,13 +380,13 @@ class _LaneStream:
         self._text = ""  # folded, from `_base` on
         self._base = 0
         self._cursors = dict.fromkeys(lane.scanners, 0)
-        self._last: dict[RuleScanner, list[Span]] = {}  # spans that a later one can meet in a character
+        self._originals = {scanner: Originals(self._folded) for scanner in lane.scanners}
 
     @property
     def safe(self) -> int:
         """Every span that is yet to come starts here or later, in characters of the original."""
         first = self._folded.place(min(self._cursors.values()))
-        return min((first, *(start for spans in self._last.values() for start, _ in spans)))
+        return min((first, *(each.kept for each in self._originals.values() if each.kept is not None)))
 
     def feed(self, text: str, *, final: bool) -> list[Finding]:
         self._waiting.append(text)
@@ -404,19 +403,10 @@ class _LaneStream:
             with scanner.rule.lock:
                 spans = scanner.found(OpenRow(self._text, stretch), codes, hits)
             left = len(self._text) if stretch.left is None else stretch.left
-            self._cursors[scanner] = self._base + left
-            found += [_finding(scanner, span) for span in self._original(scanner, spans, final)]
+            self._cursors[scanner] = place = self._base + left
+            folded = ((self._base + start, self._base + end) for _, start, end in spans)
+            found += [_finding(scanner, s) for s in self._originals[scanner].of(folded, place, final=final)]
         self._forget()
-        return found
-
-    def _original(self, scanner: RuleScanner, spans: list[tuple[int, int, int]], final: bool) -> list[Span]:
-        """Spans of the original; the last one is kept back while a later one could meet it in a character."""
-        base, back = self._base, self._folded.original
-        found = joined(
-            (*self._last.pop(scanner, ()), *(back((base + start, base + end)) for _, start, end in spans))
-        )
-        if found and not final and self._folded.place(self._cursors[scanner]) < found[-1][1]:
-            self._last[scanner] = [found.pop()]
         return found
 
     def _forget(self) -> None:

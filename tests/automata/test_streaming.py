@@ -9,6 +9,7 @@ import interegular
 import pytest
 
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
+from nco_guard.automata import SubstringSearcher
 from nco_guard.automata.spans.definition import find_spans
 from nco_guard.automata.spans.follower import PatternFollower
 from nco_guard.automata.spans.machines import runs_of
@@ -31,7 +32,7 @@ def check(rng: random.Random, rule: CompiledRule, text: str, context: str = "") 
     machine, before = rule.searcher, len(context)
     whole = find_spans(machine, context + text, beyond=before) if context else find_spans(machine, text)
     expected = [(max(0, start - before), end - before) for start, end in whole]
-    stream = SpanStream(rule.stepper, context)
+    stream = SpanStream(rule.searcher, context)
     found: list[tuple[int, int]] = []
     for chunk in chunks(rng, text):
         settled = stream.safe
@@ -144,7 +145,7 @@ def test_a_match_counts_as_complete_before_its_end_is_certain(seed: int) -> None
         return
     for _ in range(8):
         text, context = patterns.text(rng, 12), patterns.text(rng, 4) if rng.random() < 0.3 else ""
-        stream = SpanStream(rule.stepper, context)
+        stream = SpanStream(rule.searcher, context)
         since, read = 0, context
         for chunk in chunks(rng, text):
             read += chunk
@@ -163,7 +164,7 @@ def test_the_work_of_a_stream_is_linear(pattern: str) -> None:
     """Counted in characters read, for text that comes one by one."""
 
     def work(length: int) -> int:
-        stream = SpanStream(CompiledRule(RegexRule(id="r", regex=pattern)).stepper)
+        stream = SpanStream(CompiledRule(RegexRule(id="r", regex=pattern)).searcher)
         for _ in range(length):
             stream.feed("a")
         stream.finish()
@@ -171,3 +172,42 @@ def test_the_work_of_a_stream_is_linear(pattern: str) -> None:
 
     assert work(2_000) < 2.2 * work(1_000) + 1_000
     assert work(2_000) < 60 * 2_000
+
+
+def list_rule(rng: random.Random) -> CompiledRule:
+    """A list of strings that share beginnings and ends, looked for as they are written or up to case."""
+    letters = rng.choice(["ab", "aB -", "ab.", "kK\u212a", "ſsß ", "a\u0345ι "])
+    strings = {
+        "".join(rng.choice(letters) for _ in range(rng.randint(1, 5))) for _ in range(rng.randint(1, 6))
+    }
+    whole = rng.random() < 0.5
+    case = rng.choice(["exact", "fold"])
+    return CompiledRule(StringRule(id="s", strings=sorted(strings), whole_word=whole, case=case))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_lists_of_strings_over_random_chunks(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(40):
+        rule = list_rule(rng)
+        assert isinstance(rule.searcher, SubstringSearcher)
+        letters = "".join(rule.rule.strings) + "ab -k"  # type: ignore[union-attr]
+        text = "".join(rng.choice(letters) for _ in range(rng.randint(0, 20)))
+        check(rng, rule, text, rng.choice(["", "", text[:3], "a", "b "]))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_of_strings_as_of_patterns_it_is_known_whether_one_is_complete(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(20):
+        rule = list_rule(rng)
+        letters = "".join(rule.rule.strings) + "ab -k"  # type: ignore[union-attr]
+        text = "".join(rng.choice(letters) for _ in range(rng.randint(0, 16)))
+        context = rng.choice(["", "", text[:3], "a", "b "])
+        streams = [SpanStream(source, context) for source in (rule.searcher, rule.machine(every_end=True))]
+        for chunk in chunks(rng, text):
+            one, other = (stream.feed(chunk) for stream in streams)
+            assert one == other, (rule.rule, context, text)
+            assert streams[0].safe == streams[1].safe
+            if rng.random() < 0.7:
+                assert streams[0].matched == streams[1].matched, (rule.rule, context, text)

@@ -15,6 +15,7 @@ from nco_guard.automata.patterns.folded_text import FoldedMachine
 from nco_guard.automata.patterns.fsm import FsmMachine
 from nco_guard.automata.spans.folds import FoldedText, joined
 from nco_guard.automata.spans.follower import Span, StringFollower, spans_at
+from nco_guard.automata.spans.machines import Walk
 from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import StateLimitError
 
@@ -69,21 +70,15 @@ def _place_by_place(
     machine: AlternatingMachine | FsmMachine, classes: Sequence[int], beyond: int
 ) -> Iterator[Span]:
     machine, _ = machine.carried(())
-    state, position = machine.bare_start, 0
+    walk, position = Walk(machine, machine.bare_start), 0
     for place in range(len(classes) + 1):
         if place >= position:
-            end = machine.longest_from(state, classes, place)
+            end = walk.machine.longest_from(walk.state, classes, place)
             if end is not None and end > beyond:
                 yield place, end
                 position = end
         if place < len(classes):
-            if machine.crowded:
-                machine, (state,) = machine.carried((state,))
-            state = _after(machine.step(state, classes[place], seed=False))
-
-
-def _after(reached: int) -> int:
-    return ~reached if reached < 0 else reached
+            walk.follow(classes[place])
 
 
 def longest_beginning(
@@ -103,20 +98,16 @@ def longest_beginning(
     classes = machine.classes.of_text(text)
     best: Span | None = None
     machine, _ = machine.carried(())
-    state = machine.bare_start
+    walk = Walk[AlternatingMachine | FsmMachine](machine, machine.bare_start)
     for start, cls in enumerate(classes):
-        alive, end = machine.planted(state), start
-        while end < len(classes):
-            if machine.crowded:
-                machine, (state, alive) = machine.carried((state, alive))
-            reached = machine.step(alive, classes[end], seed=False)
-            alive = _after(reached)
-            if reached >= 0 and machine.is_bare(alive):
+        walk.make_room()
+        alive = Walk(walk.machine, walk.machine.planted(walk.state))
+        for end in range(start, len(classes)):
+            completes = alive.follow(classes[end])
+            goes_on = not alive.machine.is_bare(alive.state)
+            if (completes or goes_on) and (best is None or end + 1 - start > best[1] - best[0]):
+                best = (start, end + 1)
+            if not goes_on:
                 break
-            end += 1
-            if machine.is_bare(alive):
-                break  # a match is complete, and none goes on
-        if end > start and (best is None or end - start > best[1] - best[0]):
-            best = (start, end)
-        state = _after(machine.step(state, cls, seed=False))
+        walk.follow(cls)
     return best

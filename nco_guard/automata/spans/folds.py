@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.charsets import MAX_CODE_POINT
 from nco_guard.automata.folding import FoldSpec, read_escapes, settle_escapes
 
-__all__ = ["Folded", "FoldedText", "fold", "joined", "settled_length"]
+__all__ = ["Folded", "FoldedText", "Originals", "fold", "joined", "settled_length"]
 
 Places = NDArray[np.int64]
 _LONGEST_ESCAPE = 12
@@ -144,6 +144,26 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((start, end))
     return found
+
+
+class Originals:
+    """Spans of one rule in a text that is folded as it arrives, given back as those of the original: see `joined`."""
+
+    def __init__(self, folded: FoldedText) -> None:
+        self._folded = folded
+        self._last: list[tuple[int, int]] = []  # a span that a later one can meet in a character
+
+    def of(self, spans: Iterable[tuple[int, int]], place: int, *, final: bool) -> list[tuple[int, int]]:
+        """More spans, as far as they are certain. Later ones begin at a place of the folded text, or after it."""
+        found = joined([*self._last, *map(self._folded.original, spans)])
+        kept = bool(found) and not final and self._folded.place(place) < found[-1][1]
+        self._last = [found.pop()] if kept else []
+        return found
+
+    @property
+    def kept(self) -> int | None:
+        """Where the span begins that is kept back."""
+        return self._last[0][0] if self._last else None
 
 
 def _denoted(text: str) -> Folded:

@@ -16,12 +16,23 @@ from typing import Protocol
 
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.fsm import FsmMachine
-from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Runs, runs_of
+from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Runs, Walk, runs_of
 from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 
-__all__ = ["Follower", "PatternFollower", "Span", "StringFollower", "follow", "spans_at"]
+__all__ = [
+    "Follower",
+    "PatternFollower",
+    "Source",
+    "Span",
+    "StringFollower",
+    "follow",
+    "source_of",
+    "spans_at",
+]
 
 Span = tuple[int, int]
+Source = Runs | SubstringSearcher
+"""What a text is searched with, folded as the rule wants it."""
 _Ends = tuple[int, tuple[tuple[int, int], ...]]  # the place of a character, and the ends that it completes
 _NEVER = -1
 # Runs and duties shorter than this are not remembered: reading them again is no more work than looking them up.
@@ -31,9 +42,19 @@ _REMEMBERED = 1 << 16
 
 
 class Follower(Protocol):
-    """Follows the matches of one rule from their starts; of a text that goes up to `high` so far."""
+    """Follows the matches of one rule from their starts; of a text that goes up to `high` so far.
+
+    `closes`: it ends there; else more is to come, and what that decides is left open. Only matches that end after
+    `beyond` count. `steps` counts the characters that runs have read, some of them more than once.
+    """
 
     high: int
+    closes: bool
+    beyond: int
+    steps: int
+
+    def feed(self, text: str) -> None:
+        """More of the text, all of which is to be fed then. What was open may be asked for again, what precedes not."""
 
     def longest(self, start: int) -> tuple[int | None, bool]:
         """The end of the longest match from a place, or None; and whether what is to come can change it."""
@@ -48,21 +69,39 @@ class Follower(Protocol):
     def starts(self, place: int) -> Iterator[int]:
         """The places from one on at which a match can begin, in order; the end of the text is the last of them."""
 
+    def next_start(self, place: int) -> int:
+        """The first of `starts`; beyond the end of the text the place itself. For text that is fed, in order."""
+
     def since(self, place: int) -> int:
         """No match that begins before this becomes certain at `place` or later."""
 
+    def matched(self, place: int, *, anew: bool) -> bool:
+        """Whether a match is complete that begins at a place or later, in text that is fed.
+
+        `anew`: for one that begins before the place it was asked before.
+        """
+
+
+def source_of(searcher: AlternatingMachine | FsmMachine | SubstringSearcher) -> Source:
+    """What there is to follow of that with which a rule searches folded text."""
+    return searcher if isinstance(searcher, SubstringSearcher) else runs_of(searcher)
+
 
 def follow(
-    searcher: AlternatingMachine | FsmMachine | SubstringSearcher,
+    source: Source,
     text: str,
+    low: int = 0,
+    high: int | None = None,
     *,
-    closes: bool,
+    opens: bool = True,
+    closes: bool = True,
     beyond: int = -1,
 ) -> Follower:
-    """A follower of what a rule searches a (folded) text with; only matches that end after `beyond` count."""
-    if isinstance(searcher, SubstringSearcher):
-        return StringFollower(searcher, text, len(text), closes=closes, beyond=beyond)
-    return PatternFollower(runs_of(searcher), text, 0, len(text), closes=closes, beyond=beyond)
+    """A follower in `text[low:high]`; see `Follower` and `PatternFollower`."""
+    high = len(text) if high is None else high
+    if isinstance(source, SubstringSearcher):
+        return StringFollower(source, text, high, closes=closes, beyond=beyond)
+    return PatternFollower(source, text, low, high, opens=opens, closes=closes, beyond=beyond)
 
 
 def spans_at(
@@ -101,8 +140,7 @@ class PatternFollower:
     """See `Follower`; of a pattern, in `text[low:high]`, a text of its own, or a part of one.
 
     `opens`: the text begins at `low`; else what precedes is part of it, and at least `reach + 1` characters of it are
-    there. `closes`: it ends at `high`; else more is to come, and what that decides is left open. Only matches that end
-    after `beyond` count. `steps` counts the characters that were read, some of them more than once.
+    there.
     """
 
     def __init__(
@@ -135,12 +173,13 @@ class PatternFollower:
         self._bound = 0  # where to look next how much was found
         # What precedes a place, the last that was asked for.
         self._place, self._before = self._low, runs.before
+        self._search: _Search | None = None
         self.steps = 0
 
     # -- text that comes in pieces -----------------------------------------------------------------------------
 
     def feed(self, text: str) -> None:
-        """More of the text, all of which is to be fed then. What was open may be asked for again, what precedes not."""
+        """See `Follower`."""
         self._is_fed = True
         more = self._runs.classes.of_text(text)
         kept = self._place if self._run is None else self._run.start
@@ -157,14 +196,14 @@ class PatternFollower:
             self._look = high
         self.high = high
 
-    def searching(self, place: int) -> tuple[AlternatingMachine | FsmMachine, int]:
-        """A machine and its state there, if no match begins before this place."""
-        before = self._precedes(place)
-        return self._runs.machine, self._runs.machine.planted(before)
-
-    def classes(self, place: int) -> Sequence[int]:
-        """What was fed from a place on."""
-        return self._window[place - self._first :]
+    def matched(self, place: int, *, anew: bool) -> bool:
+        """See `Follower`: one pass for all starts together."""
+        search = self._search
+        if anew or search is None or search.place < place:
+            before = self._precedes(place)
+            machine = self._runs.machine
+            search = self._search = _Search(Walk(machine, machine.planted(before)), place)
+        return search.read(self._window[search.place - self._first :], self.beyond)
 
     # -- matches from one start --------------------------------------------------------------------------------
 
@@ -296,7 +335,7 @@ class PatternFollower:
         yield self.high
 
     def next_start(self, place: int) -> int:
-        """The first of `starts`."""
+        """See `Follower`."""
         if self._run is not None and place == self._run.start:
             return place
         before = self._before if place == self._place else self._precedes(place)
@@ -376,8 +415,31 @@ class PatternFollower:
         self._waits.clear()
 
 
+class _Search:
+    """Whether a match is complete that begins at a place or later; `place`: how far that is known."""
+
+    def __init__(self, walk: Walk[AlternatingMachine | FsmMachine], place: int) -> None:
+        self._walk = walk
+        self.place = place
+        self._matched = False
+
+    def read(self, classes: Sequence[int], beyond: int) -> bool:
+        """Whether one is, by the end of these characters."""
+        for cls in () if self._matched else classes:
+            if self.place == beyond:
+                self._walk.pass_prompt()
+            completes = self._walk.read(cls)
+            self.place += 1
+            if completes and self.place > beyond:
+                self._matched = True
+                break
+        return self._matched
+
+
 class StringFollower:
     """See `Follower` and `PatternFollower`; of a list of strings. Cost: a look-up for each length that is possible."""
+
+    steps = 0
 
     def __init__(
         self,
@@ -390,35 +452,74 @@ class StringFollower:
     ) -> None:
         self._strings = strings
         self._text = text
+        self._first = 0  # the place of the text's first character
         self.high = high
-        self._closes = closes
-        self._beyond = beyond
+        self.closes = closes
+        self.beyond = beyond
+        self._starts: Iterator[int] = iter(())
+        self._place = 0  # the last start that was asked for, in text that is fed
+        self._known = 0  # how far it is known whether a match is complete
+        self._matched = False
+
+    def feed(self, text: str) -> None:
+        """See `Follower`."""
+        done = max(0, self._place - 1 - self._first)  # what precedes a start decides as well
+        self._first += done
+        self._text = self._text[done:] + text
+        self.high += len(text)
+        self._starts = self._strings.places(self._text, self._place - self._first, len(self._text))
+
+    def next_start(self, place: int) -> int:
+        """See `Follower`."""
+        asked = place - self._first
+        for at in self._starts:
+            if at >= asked:
+                self._place = at + self._first
+                return self._place
+        self._place = self.high
+        return max(place, self.high)
+
+    def matched(self, place: int, *, anew: bool) -> bool:
+        """See `Follower`."""
+        strings, text, first = self._strings, self._text, self._first
+        if anew:
+            self._known, self._matched = 0, False
+        if not self._matched:
+            # The end of a whole word is certain with what follows.
+            last = self.high - 1 if strings.whole_word else self.high
+            stops = strings.stops(text, place - first, max(self._known, self.beyond) - first)
+            self._matched = any(stop + first <= last and strings.may_stop(text, stop) for stop in stops)
+            self._known = last
+        return self._matched
 
     def _piece(self, start: int) -> str:
-        piece = self._text[start : min(start + self._strings.longest, self.high)]
+        """What stands at a place of the text that is held."""
+        piece = self._text[start : min(start + self._strings.longest, self.high - self._first)]
         return fold_case(piece) if self._strings.caseless else piece
 
     def longest(self, start: int) -> tuple[int | None, bool]:
         """See `Follower`."""
-        piece = self._piece(start)
-        if not self._closes and start + len(piece) == self.high and self._open(start, piece):
+        first = self._first
+        at = start - first
+        piece = self._piece(at)
+        if not self.closes and start + len(piece) == self.high and self._open(at, piece):
             return None, True
-        end = self._strings.stop_of(self._text, start, piece)
-        return (end if end > max(self._beyond, 0) else None), False
+        end = self._strings.stop_of(self._text, at, piece)
+        return (end + first if end and end + first > self.beyond else None), False
 
-    def _open(self, start: int, piece: str) -> bool:
-        pending = self.high > self._beyond
-        return self._strings.may_start(self._text, start) and self._strings.goes_on(piece, pending=pending)
+    def _open(self, at: int, piece: str) -> bool:
+        pending = self.high > self.beyond
+        return self._strings.may_start(self._text, at) and self._strings.goes_on(piece, pending=pending)
 
     def ends(self, start: int) -> tuple[list[Span], bool]:
         """See `Follower`."""
         piece, strings = self._piece(start), self._strings
         if not strings.begins(piece):
             return [], False
-        is_open = not self._closes and start + len(piece) == self.high and self._open(start, piece)
+        is_open = not self.closes and start + len(piece) == self.high and self._open(start, piece)
         stops = strings.stops_of(self._text, start, piece)
-        whole, last = strings.whole_word, self.high if self._closes else self.high - 1
-        places = ((stop, stop if whole else stop - 1) for stop in stops if stop > self._beyond)
+        whole, last = strings.whole_word, self.high if self.closes else self.high - 1
+        places = ((stop, stop if whole else stop - 1) for stop in stops if stop > self.beyond)
         return [(stop, place) for stop, place in places if place <= last], is_open
 
     def starts(self, place: int) -> Iterator[int]:

@@ -8,7 +8,7 @@ tens of microseconds. `follower` has what is done with them in a text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
@@ -17,7 +17,7 @@ from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Lo
 from nco_guard.automata.patterns.syntax import Sequence as Items
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
 
-__all__ = ["CAME_TRUE", "FREE", "OVER", "FsmRuns", "PatternRuns", "Runs", "Step", "runs_of"]
+__all__ = ["CAME_TRUE", "FREE", "OVER", "FsmRuns", "PatternRuns", "Runs", "Step", "Walk", "runs_of"]
 
 # What a step gives: the next state (`OVER`: no match goes on), and the ends that it completes, each as (0 or 1: before
 # or after the character, the duty that it waits for, or `FREE`), later ends first.
@@ -266,3 +266,48 @@ def runs_of(machine: AlternatingMachine | FsmMachine) -> Runs:
     if runs is None or runs.crowded:
         machine.runs = runs = FsmRuns(machine) if isinstance(machine, FsmMachine) else PatternRuns(machine)
     return runs
+
+
+class _Stepped(Protocol):
+    @property
+    def crowded(self) -> bool: ...
+
+    def carried(self, states: Sequence[int]) -> tuple[Self, list[int]]: ...
+
+    def step(self, state: int, cls: int) -> int: ...
+
+    def past_prompt(self, state: int) -> int: ...
+
+
+Machine = TypeVar("Machine", bound=_Stepped)
+
+
+class Walk(Generic[Machine]):
+    """A machine and where a text has led it. One that has found much is let go of for one with room."""
+
+    def __init__(self, machine: Machine, state: int) -> None:
+        self.machine = machine
+        self.state = state
+
+    def read(self, cls: int) -> bool:
+        """Go on by one character; whether a match completes with it."""
+        self.make_room()
+        return self._reached(self.machine.step(self.state, cls))
+
+    def follow(self: Walk[AlternatingMachine | FsmMachine], cls: int) -> bool:
+        """As `read`, of the matches that are under way alone: none begins here."""
+        self.make_room()
+        return self._reached(self.machine.step(self.state, cls, seed=False))
+
+    def _reached(self, reached: int) -> bool:
+        self.state = ~reached if reached < 0 else reached
+        return reached < 0
+
+    def make_room(self) -> None:
+        """Go on with a machine that knows this state alone, where much was found."""
+        if self.machine.crowded:
+            self.machine, (self.state,) = self.machine.carried((self.state,))
+
+    def pass_prompt(self) -> None:
+        """What was read is a prompt: matches that end in it do not count, whatever follows."""
+        self.state = self.machine.past_prompt(self.state)

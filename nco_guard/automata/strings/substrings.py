@@ -16,7 +16,7 @@ from nco_guard.automata.charsets import same_letter
 
 __all__ = ["SubstringSearcher", "fold_case"]
 
-_BEGINNING = 3
+_BEGINNING, _ENDING = 3, 8
 _WORD = re.compile(r"\w")
 _OUTSIDE = re.compile(r"(?<!\w).", re.DOTALL)  # what does not go on with a word
 
@@ -55,6 +55,10 @@ def _common(one: str, other: str) -> int:
 class SubstringSearcher:
     r"""Finds strings in text. `caseless`: as `re.IGNORECASE` compares; `whole_word`: no `\w` touches on either side."""
 
+    reach = 1  # so many characters before a place can decide what is found there
+    crowded = False  # nothing is found lazily
+    nbytes = 0
+
     def __init__(self, strings: Sequence[str], *, caseless: bool = False, whole_word: bool = False) -> None:
         if not strings or not all(strings):
             raise ValueError("strings must be one or more non-empty texts")
@@ -75,6 +79,15 @@ class SubstringSearcher:
         for beginning, found in lengths.items():
             ordered = tuple(sorted(found, reverse=True))
             self._lengths[beginning] = shared.setdefault(ordered, ordered)
+
+    @cached_property
+    def _by_end(self) -> tuple[int, dict[str, set[int]]]:
+        """By their last characters, as many as all strings have, how long strings are; and so many."""
+        size = min(_ENDING, *map(len, self._strings))
+        lengths: dict[str, set[int]] = {}
+        for string in self._strings:
+            lengths.setdefault(string[-size:], set()).add(len(string))
+        return size, lengths
 
     def places(self, text: str, low: int, high: int) -> Iterator[int]:
         """Where in `text[low:high]` a string begins, as far as a few characters tell; none is left out.
@@ -98,6 +111,24 @@ class SubstringSearcher:
         """Whether what precedes a place allows a match to start there."""
         return not self.whole_word or at == 0 or not _WORD.match(text, at - 1)
 
+    def may_stop(self, text: str, at: int) -> bool:
+        """Whether what follows a place allows a match to stop there; so does the end of the text."""
+        return not (self.whole_word and _WORD.match(text, at))
+
+    def stops(self, text: str, since: int, low: int) -> Iterator[int]:
+        """The places after `low` at which some string ends that begins at `since` or later, whatever follows it.
+
+        Cost: a look-up for each place, and one for each length that strings with such an end have.
+        """
+        folded = fold_case(text) if self.caseless else text
+        size, known = self._by_end
+        for stop in range(max(low + 1, since + size), len(text) + 1):
+            for length in known.get(folded[stop - size : stop], ()):
+                start = stop - length
+                if start >= since and folded[start:stop] in self._strings and self.may_start(text, start):
+                    yield stop
+                    break
+
     def stops_of(self, text: str, start: int, piece: str) -> Iterator[int]:
         """The ends of the strings that start at a place of a text, the longest first.
 
@@ -108,7 +139,7 @@ class SubstringSearcher:
             for length in lengths:
                 if length <= len(piece) and piece[:length] in self._strings:
                     stop = start + length
-                    if not (self.whole_word and _WORD.match(text, stop)):
+                    if self.may_stop(text, stop):
                         yield stop
 
     def stop_of(self, text: str, start: int, piece: str) -> int:
