@@ -66,8 +66,8 @@ def times(world: World, rows: Ids) -> dict[str, Samples]:
 
 def _parts(bound: BoundGuard) -> dict[str, Step]:
     """What is called in every step, on ids, int64 [rows, length], and scores, float [rows, width]."""
-    every = GuardLogitsProcessor(bound, in_place=True, sink=_nothing)
-    changes = GuardLogitsProcessor(bound, in_place=True, sink=_nothing, changes_only=True)
+    every = GuardLogitsProcessor(bound, in_place=True, on_step=_nothing)
+    changes = GuardLogitsProcessor(bound, in_place=True, on_step=_nothing, changes_only=True)
     calls: tuple[Step, ...] = (
         GuardLogitsProcessor(bound, in_place=True),
         _numbers_only,
@@ -80,7 +80,7 @@ def _parts(bound: BoundGuard) -> dict[str, Step]:
 
 
 def _nothing(report: Any) -> None:
-    """A sink that keeps nothing."""
+    """Keeps nothing of a step."""
 
 
 def _numbers_only(ids: torch.Tensor, scores: torch.Tensor) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nco_guard.audit import PolicyLog
 from nco_guard.engines.endings import Outcome
-from nco_guard.engines.rows import StepReport
 from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["GenerationResult", "GuardLike", "Sink", "common_vocabulary", "guards_for"]
-
-Sink = Callable[[StepReport], None]
+__all__ = ["GenerationResult", "GuardLike", "common_vocabulary", "guards_for"]
 
 
 class GuardLike(Protocol):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from nco_guard.audit import DecodeView, PolicyLog, RunRecorder
-from nco_guard.engines.rows import StepReport
+from nco_guard.engines.rows import OnStep, StepReport
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
 
@@ -28,29 +28,27 @@ def begun(log: PolicyLog, bound: BoundGuard, sequences: int, model_id: str | Non
 
 
 class Recording:
-    """One run: steps in, events out. Without a recorder it only passes steps on to the caller's own sink.
+    """One run: steps in, events out. Without a recorder it only passes steps on to the caller's own function.
 
     drafts: positions are scored that may be discarded, some of them with scores that are no model's. Events
     then wait until the run is over, and the last word on each step counts.
     """
 
-    def __init__(
-        self, recorder: RunRecorder | None, sink: Callable[[StepReport], None] | None, drafts: bool = False
-    ) -> None:
+    def __init__(self, recorder: RunRecorder | None, on_step: OnStep | None, drafts: bool = False) -> None:
         self._recorder = recorder
-        self._sink = sink
+        self._caller = on_step
         self._interventions = 0
         self._waiting: dict[tuple[int, int], tuple[StepReport, int]] | None = {} if drafts else None
 
     @property
-    def wanted(self) -> Callable[[StepReport], None] | None:
+    def wanted(self) -> OnStep | None:
         """What the processor is to call; None if nobody listens, for its reports are not free."""
         recorded = self._recorder is not None and self._recorder.steps
-        return self._on_step if recorded or self._sink is not None else None
+        return self._on_step if recorded or self._caller is not None else None
 
     def _on_step(self, report: StepReport) -> None:
-        if self._sink is not None:
-            self._sink(report)
+        if self._caller is not None:
+            self._caller(report)
         for at, row in enumerate(report.rows):
             if self._waiting is None:
                 self._record(report, at)
@@ -112,7 +110,7 @@ class Recordings:
     """The runs of one batch: each guard's own, with its own prompts only, numbered as if they were alone.
 
     runs: one for each guard. run_of_prompt: which of them each prompt belongs to. rows: how many rows are scored; each
-    prompt has as many as the others. sink: the caller's own, to which all rows go together.
+    prompt has as many as the others. on_step: the caller's own, to which all rows go together.
     """
 
     def __init__(
@@ -120,12 +118,12 @@ class Recordings:
         runs: Sequence[Recording],
         run_of_prompt: Sequence[int],
         rows: int,
-        sink: Callable[[StepReport], None] | None,
+        on_step: OnStep | None,
     ) -> None:
         self._runs = runs
         self._run_of_prompt = run_of_prompt
-        self._sink = sink
-        self.changes_only = sink is None  # what is recorded is only where the guard changed something
+        self._caller = on_step
+        self.changes_only = on_step is None  # what is recorded is only where the guard changed something
         self._listening = [run for run in range(len(runs)) if runs[run].wanted is not None]
         self._numbers = [dict(zip(own, range(len(own)), strict=True)) for own in self._shares(rows)]
 
@@ -138,15 +136,15 @@ class Recordings:
         return shares
 
     @property
-    def wanted(self) -> Callable[[StepReport], None] | None:
+    def wanted(self) -> OnStep | None:
         """What the processor is to call; None if nobody listens."""
-        if len(self._runs) == 1 and self._sink is None:
+        if len(self._runs) == 1 and self._caller is None:
             return self._runs[0].wanted  # its rows are numbered as the batch's are
-        return self._on_step if self._sink is not None or self._listening else None
+        return self._on_step if self._caller is not None or self._listening else None
 
     def _on_step(self, report: StepReport) -> None:
-        if self._sink is not None:
-            self._sink(report)
+        if self._caller is not None:
+            self._caller(report)
         for run in self._listening:
             record, numbers = self._runs[run].wanted, self._numbers[run]
             places = [place for place, row in enumerate(report.rows) if row in numbers]
@@ -155,7 +153,7 @@ class Recordings:
 
     def failed(self, error: BaseException) -> None:
         """Generation ended by an error."""
-        with ExitStack() as each:  # the sink of one may fail; the others record all the same
+        with ExitStack() as each:  # one may fail; the others record all the same
             for run in reversed(self._runs):  # the last one pushed is called first
                 each.callback(run.failed, error)
 

@@ -24,7 +24,7 @@ from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "RowMasker", "StepReport", "forced_token", "kept_limit"]
+__all__ = ["LiveRows", "OnStep", "RowMasker", "StepReport", "forced_token", "kept_limit"]
 
 T = TypeVar("T")
 
@@ -86,6 +86,10 @@ class StepReport:
         )
 
 
+OnStep = Callable[[StepReport], None]
+"""What is told of each step."""
+
+
 class LiveRows(NamedTuple):
     """The rows of one policy whose texts go on; lists run in parallel."""
 
@@ -145,9 +149,9 @@ class RowMasker:
     subtracted; every other score stays as it is, bit by bit. A dead end is resolved by the row's own policy.
 
     beams, engine_ends: as for `GuardLogitsProcessor`.
-    sink: receives one `StepReport` for each step. changes_only: for steps in which something changed, with the rows in
-    which it did: the first choice of the model was forbidden or penalised, or no token was left. That saves nearly all
-    of the cost.
+    on_step: receives one `StepReport` for each step. changes_only: for steps in which something changed, with the rows
+    in which it did: the first choice of the model was forbidden or penalised, or no token was left. That saves nearly
+    all of the cost.
     on_failure: called with a row and the error where no token is left and the policy has none either. Returns the token
     to write instead, or None, and then the error is raised.
     scores_of: what works on the engine's scores; by default they are an array of NumPy, `tensors.scores_of` takes
@@ -159,14 +163,14 @@ class RowMasker:
         *,
         beams: int = 1,
         engine_ends: bool = False,
-        sink: Callable[[StepReport], None] | None = None,
+        on_step: OnStep | None = None,
         changes_only: bool = False,
         on_failure: Callable[[int, DeadEndError], int | None] | None = None,
         scores_of: Callable[[Any, Complements], Scores] = HostScores,
     ) -> None:
         self._beams = beams
         self._engine_ends = engine_ends
-        self._sink = sink
+        self._on_step = on_step
         self._changes_only = changes_only
         self._on_failure = on_failure
         self._scores_of = scores_of
@@ -203,13 +207,13 @@ class RowMasker:
         if not columns:
             return
         scores = self._scores_of(result, self._complements)
-        looked = self._look(scores, groups, columns, penalties) if self._sink is not None else {}
+        looked = self._look(scores, groups, columns, penalties) if self._on_step is not None else {}
         for row, (ids, amounts) in penalties.items():
             scores.subtract(row, ids, amounts)
         dead = scores.forbid(columns, probe)
         resolutions = self._resolve(scores, groups, columns, dead) if dead else {}
-        if self._sink is not None and (looked or resolutions or any(group.forced for group in groups)):
-            self._sink(_report(groups, looked, resolutions))
+        if self._on_step is not None and (looked or resolutions or any(group.forced for group in groups)):
+            self._on_step(_report(groups, looked, resolutions))
         for row, (name, token) in resolutions.items():
             scores.allow(row, self._chosen(groups, row, name, token))
 

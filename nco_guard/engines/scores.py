@@ -6,7 +6,7 @@ columns of a hundred thousand. `tensors.DenseScores` does the same by torch on w
 
 Scores that are no numbers are refused by whoever masks a row. To know that there are none takes a pass over the row, a
 fifth of a step at batch 1 and most of one at batch 64. It is the arg-max, which finds NaN where there is any and the
-first choice otherwise, so sinks that look for that have it already.
+first choice otherwise, so whoever looks for that has it already.
 """
 
 from __future__ import annotations

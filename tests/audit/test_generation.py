@@ -42,7 +42,7 @@ def generated(
     guard = Guard(policy_of(), audit=sink)
     watcher = None if reports is None else reports.append
     chats = [demo.PROMPTS["pii"][n % len(demo.PROMPTS["pii"])] for n in range(prompts)]
-    return guard.generate(*model, chats, max_new_tokens=24, sink=watcher, **options).texts
+    return guard.generate(*model, chats, max_new_tokens=24, on_step=watcher, **options).texts
 
 
 def plain(events: tuple[Event, ...]) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def test_empty_prompts_of_a_batch_are_like_one_alone(
 
 def test_what_is_called_can_be_called(guard: Guard, byte_level: Any) -> None:
     bound = guard.bind(byte_level)
-    for name in ("on_forced", "sink"):
+    for name in ("on_forced", "on_step"):
         with pytest.raises(ArgumentError, match=f"{name}: give a function"):
             GuardLogitsProcessor(bound, **{name: 3})
     for wrong in (3, "ab", [3], {"a": 1}):

@@ -351,7 +351,7 @@ def test_what_needs_the_host_in_every_step_is_refused_by_name(byte_level: Any, m
     policy = Policy(name="p", rules=(rule,))
     model, options = model_of(byte_level), {"max_new_tokens": 3, "tables": "device"}
     with pytest.raises(UnsupportedError, match="step reports and audits"):
-        Guard(policy).generate(model, byte_level, "the", sink=lambda report: None, **options)
+        Guard(policy).generate(model, byte_level, "the", on_step=lambda report: None, **options)
     sink = MemorySink()
     with pytest.raises(UnsupportedError, match="step reports and audits"):
         Guard(policy, audit=sink).generate(model, byte_level, "the", **options)

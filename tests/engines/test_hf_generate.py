@@ -265,7 +265,7 @@ def test_a_token_that_a_criterion_writes_ends_what_is_returned_and_shows_in_the_
         "what the",
         max_new_tokens=40,
         stopping_criteria=[criterion],
-        sink=reports.append,
+        on_step=reports.append,
     )
     assert result.outcomes == ["violated"]
     assert result.texts[0].endswith("fuc")
@@ -466,7 +466,9 @@ def test_unigram_vocabularies(model_of: Any, guard: Any) -> None:
 
 def test_reports_of_steps_reach_the_sink(byte_level: Any, model_of: Any, guard: Any) -> None:
     steps: list[StepReport] = []
-    result = generate(guard, model_of(byte_level), byte_level, PROMPTS, max_new_tokens=20, sink=steps.append)
+    result = generate(
+        guard, model_of(byte_level), byte_level, PROMPTS, max_new_tokens=20, on_step=steps.append
+    )
     assert len(steps) == max(len(ids) for ids in result.token_ids)
     assert any(any(step.top_forbidden) for step in steps)
 

@@ -137,7 +137,7 @@ def test_a_row_into_which_somebody_forced_a_token_is_guarded_on_and_told_once(
 ) -> None:
     bound = guard.bind(byte_level)
     reports: list[StepReport] = []
-    processor = GuardLogitsProcessor(bound, sink=reports.append)
+    processor = GuardLogitsProcessor(bound, on_step=reports.append)
     prompt, k = ids_of(byte_level, "the"), ids_of(byte_level, "k")[0]
     first = [*ids_of(byte_level, "fuc"), k]
     ids = [*prompt, *first, *ids_of(byte_level, ", what the "), *ids_of(byte_level, "fuc")]
@@ -172,7 +172,7 @@ def test_a_processor_that_forces_every_token_does_not_silence_the_report(
         reports: list[StepReport] = []
         told: list[str] = []
         processor = GuardLogitsProcessor(
-            bound, sink=reports.append, changes_only=changes_only, on_forced=told.append
+            bound, on_step=reports.append, changes_only=changes_only, on_forced=told.append
         )
         output = model_of(byte_level).generate(
             **inputs, max_new_tokens=len(text), logits_processor=LogitsProcessorList([processor, Forcing()])
@@ -349,7 +349,7 @@ def test_limits_that_are_no_counts_are_refused_by_name(wrong: Any, byte_level: A
 def test_reports_say_what_the_mask_did(byte_level: Any, guard: Any) -> None:
     bound = guard.bind(byte_level)
     reports: list[StepReport] = []
-    processor = GuardLogitsProcessor(bound, sink=reports.append, in_place=True)
+    processor = GuardLogitsProcessor(bound, on_step=reports.append, in_place=True)
     prompt, text = ids_of(byte_level, "the"), ids_of(byte_level, "fuc")
     k, e = ids_of(byte_level, "k")[0], ids_of(byte_level, "e")[0]
     for length in range(len(prompt), len(prompt) + len(text) + 1):

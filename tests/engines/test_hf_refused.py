@@ -78,7 +78,7 @@ def test_options_of_another_type_are_named_with_what_to_pass(
         ({"stop_strings": ["a", ""]}, "stop_strings: give"),
         ({"eos_token_id": "x"}, "eos_token_id: a whole number"),
         ({"eos_token_id": 2.5}, "eos_token_id: a whole number"),
-        ({"sink": 3}, "sink: give a function"),
+        ({"on_step": 3}, "on_step: give a function"),
         ({"model": "name"}, "model: give a loaded"),
         ({"tokenizer": "name"}, "tokenizer: give a loaded"),
         ({"prompts": None}, "prompts: give"),

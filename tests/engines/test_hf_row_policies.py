@@ -256,7 +256,7 @@ def test_each_guard_records_its_own_prompts_as_if_they_were_alone(
         same_prompts(byte_level, 5),
         guards=[guards[1], guards[0], None, guards[1], guards[0]],
         max_new_tokens=25,
-        sink=seen.append,
+        on_step=seen.append,
         **options,
     )
     for number, sink in enumerate(together):

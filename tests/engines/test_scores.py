@@ -164,8 +164,8 @@ def test_arrays_of_numpy_are_masked_as_tensors_are(seed: int, dtype: Any) -> Non
     given[1] = -INF  # somebody else left nothing
     array, tensor = given.copy(), torch.from_numpy(given.copy())
     told: list[StepReport] = []
-    RowMasker(engine_ends=True, sink=told.append).apply(array, [rows])
-    RowMasker(engine_ends=True, sink=told.append, scores_of=scores_of).apply(tensor, [rows])
+    RowMasker(engine_ends=True, on_step=told.append).apply(array, [rows])
+    RowMasker(engine_ends=True, on_step=told.append, scores_of=scores_of).apply(tensor, [rows])
     assert torch.equal(bits(torch.from_numpy(array)), bits(tensor))
     assert told[0] == told[1]
     assert told[0].dead_end == [None, "end", None, None, None]

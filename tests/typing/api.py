@@ -144,7 +144,7 @@ def models(guard: Guard, model: Any, tokenizer: Any, ids: torch.Tensor, pipe: An
     assert_type(result.texts, list[str])
     assert_type(result.token_ids, list[list[int]])
     assert_type(result.reports, list[Report])
-    guard.generate(model, tokenizer, ids, attention_mask=ids, tables="auto", sink=step)
+    guard.generate(model, tokenizer, ids, attention_mask=ids, tables="auto", on_step=step)
     guard.generate(model, tokenizer, tokenizer("a", return_tensors="pt"), stop_strings=["."], num_beams=2)
     guard.generate(model, tokenizer, [{"role": "user", "content": "Hello"}], logits_processor=[unchanged])
     for piece in guard.stream(model, tokenizer, "a", max_new_tokens=4, do_sample=True, top_k=None):

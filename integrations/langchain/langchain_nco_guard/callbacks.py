@@ -30,8 +30,8 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
 
     Args:
         guard: the policy to verify against.
-        sink: where events go, see `nco_guard.audit`; the guard's own by default. A sink that fails stops the run it
-            cannot record (`raise_error`).
+        audit: where events go, see `nco_guard.audit`; the guard's own sink by default. A sink that fails stops the
+            run it cannot record (`raise_error`).
 
     Examples:
         >>> from nco_guard.audit import MemorySink
@@ -44,11 +44,11 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
     raise_error = True
     run_inline = True
 
-    def __init__(self, guard: GuardSource, sink: Sink | None = None) -> None:
+    def __init__(self, guard: GuardSource, audit: Sink | None = None) -> None:
         self.guard = as_guard(guard)
-        chosen = self.guard.log.keyed(sink) if sink is not None else self.guard.log.sink
+        chosen = self.guard.log.keyed(audit) if audit is not None else self.guard.log.sink
         if chosen is None:
-            raise ValueError("sink: pass one, or a guard that has an audit sink")
+            raise ValueError("audit: pass a sink, or a guard that has one")
         self._sink = chosen
         self._values = Cleaner(self.guard, "report")
         self._runs: dict[UUID, RunRecorder] = {}

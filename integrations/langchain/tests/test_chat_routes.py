@@ -415,7 +415,12 @@ def test_no_option_puts_another_guard_in_place_of_the_models_own(loaded: tuple[A
     model, tokenizer = loaded
     strict, lax = (Guard(Policy(name=one, rules=({"id": one, "regex": one},))) for one in ("[a-zA-Z]", "zzz"))
     chat = ChatNCOGuard(model=model, tokenizer=tokenizer, guard=strict, max_tokens=8)
-    for name, value in (("guards", [lax]), ("tables", None), ("skip_special_tokens", False), ("sink", print)):
+    for name, value in (
+        ("guards", [lax]),
+        ("tables", None),
+        ("skip_special_tokens", False),
+        ("on_step", print),
+    ):
         with pytest.raises(UnsupportedError, match=name):
             chat.invoke("hi", **{name: value})
         with pytest.raises(UnsupportedError, match=name):

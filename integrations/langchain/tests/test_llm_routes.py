@@ -323,7 +323,7 @@ def test_options_that_would_go_unheeded_are_refused_when_called(
         list(llm.stream(prompts[0], logits_processor=[]))
 
 
-@pytest.mark.parametrize("name", ["guards", "tables", "skip_special_tokens", "sink", "stop_strings"])
+@pytest.mark.parametrize("name", ["guards", "tables", "skip_special_tokens", "on_step", "stop_strings"])
 def test_options_hold_no_argument_of_the_guard(name: str) -> None:
     policy = Policy.from_presets("pii")
     with pytest.raises(UnsupportedError, match=name):

@@ -30,7 +30,7 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
-from nco_guard.engines.calls import GenerationResult, GuardLike, Sink, guards_for
+from nco_guard.engines.calls import GenerationResult, GuardLike, guards_for
 from nco_guard.engines.endings import Outcome
 from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
 from nco_guard.engines.hf.options import Settings, refuse_continuous
@@ -38,6 +38,7 @@ from nco_guard.engines.hf.parameters import BatchOptions, Chat
 from nco_guard.engines.hf.requests import RequestsProcessor
 from nco_guard.engines.recording import Recording, begun
 from nco_guard.engines.requests import GuardedRequest
+from nco_guard.engines.rows import OnStep
 from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
@@ -119,8 +120,8 @@ class ContinuousBatch:
 
     Args:
         skip_special_tokens: as for `generate`.
-        sink: as for `generate`, called in the generating thread; the rows of a `StepReport` are the requests, numbered
-            from 0 in the order of submission.
+        on_step: as for `generate`, called in the generating thread; the rows of a `StepReport` are the requests,
+            numbered from 0 in the order of submission.
         continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
             switched off where it says nothing, and refused where it asks for them: masks are made by the host once the
             last token is known.
@@ -151,7 +152,7 @@ class ContinuousBatch:
         tokenizer: Any,
         *,
         skip_special_tokens: bool = True,
-        sink: Sink | None = None,
+        on_step: OnStep | None = None,
         continuous_batching_config: ContinuousBatchingConfig | None = None,
         max_new_tokens: int | None = None,
         **fields: Unpack[BatchOptions],
@@ -170,7 +171,7 @@ class ContinuousBatch:
         self._eos = self._settings.eos_token_ids
         # Tokenizers that cannot be modelled are refused here, not at the first request.
         self._config.eos_token_id = list(self._bind(guard, self._eos).vocabulary.eos_ids)
-        self._processor = RequestsProcessor(self._width, sink)
+        self._processor = RequestsProcessor(self._width, on_step)
         self._batching = copy.deepcopy(batching or ContinuousBatchingConfig())
         self._batching.use_async_batching = self._batching.use_cuda_graph = False
         self._manager: Any = None
@@ -366,7 +367,7 @@ def generate_batch(
     max_new_tokens: int | Sequence[int] | None = None,
     num_return_sequences: int | None = None,
     skip_special_tokens: bool = True,
-    sink: Sink | None = None,
+    on_step: OnStep | None = None,
     continuous_batching_config: ContinuousBatchingConfig | None = None,
     **options: Unpack[BatchOptions],
 ) -> GenerationResult:
@@ -406,7 +407,7 @@ def generate_batch(
     if continuous_batching_config is not None:
         of_batch["continuous_batching_config"] = continuous_batching_config
     batch = ContinuousBatch(
-        guard, model, tokenizer, skip_special_tokens=skip_special_tokens, sink=sink, **of_batch
+        guard, model, tokenizer, skip_special_tokens=skip_special_tokens, on_step=on_step, **of_batch
     )
     for own in {id(each): each for each in of_prompts}.values():
         batch.check(own)

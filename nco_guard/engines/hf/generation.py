@@ -11,7 +11,7 @@ import torch
 from transformers import LogitsProcessorList
 
 from nco_guard.arguments import function
-from nco_guard.engines.calls import GenerationResult, GuardLike, Sink, common_vocabulary, guards_for
+from nco_guard.engines.calls import GenerationResult, GuardLike, common_vocabulary, guards_for
 from nco_guard.engines.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
 from nco_guard.engines.hf.inputs import (
@@ -28,6 +28,7 @@ from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, St
 from nco_guard.engines.hf.processor import GuardLogitsProcessor
 from nco_guard.engines.hf.streaming import HoldingStreamer, ReaderLeft, TextStream, check_streamer
 from nco_guard.engines.recording import Recording, Recordings, begun
+from nco_guard.engines.rows import OnStep
 from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.scan import Report
@@ -50,7 +51,7 @@ def generate(
     *,
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
-    sink: Sink | None = None,
+    on_step: OnStep | None = None,
     tables: TablesChoice = "host",
     **options: Unpack[GenerationOptions],
 ) -> GenerationResult:
@@ -68,11 +69,11 @@ def generate(
             on the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its
             guard. Each guard that has an audit sink records its own prompts, as one run.
         skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
-        sink: receives a `StepReport` for each step.
+        on_step: receives a `StepReport` for each step.
         tables: where masks and states live. "host": in memory, found as texts meet them, which waits for the device in
             every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting;
             dead ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables
-            fit, and nobody needs the host in every step (a sink, an audit, a streamer, rules that read the prompt).
+            fit, and nobody needs the host in every step (`on_step`, an audit, a streamer, rules that read the prompt).
         **options: as for `model.generate`; `GenerationOptions` lists them. Processors of yours run before the guard.
             A model's own inputs belong into the mapping of prompts. Generation stops at the
             tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
@@ -95,7 +96,7 @@ def generate(
         {**inputs, **options},
         guards=guards,
         skip_special_tokens=skip_special_tokens,
-        sink=sink,
+        on_step=on_step,
         tables=tables,
     )
 
@@ -107,7 +108,7 @@ def stream(
     prompt: str | Chat | torch.Tensor | Mapping[str, Any],
     *,
     skip_special_tokens: bool = True,
-    sink: Sink | None = None,
+    on_step: OnStep | None = None,
     tables: TablesChoice = "host",
     on_result: Callable[[GenerationResult], None] | None = None,
     **options: Unpack[StreamOptions],
@@ -135,7 +136,7 @@ def stream(
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
     if tables not in ("auto", "host", "device"):
         raise UnsupportedError(f"tables={tables!r}: one of 'auto', 'host', 'device'")
-    _, settings = _checked(model, {**inputs, **given}, sink)
+    _, settings = _checked(model, {**inputs, **given}, on_step)
     if settings.sequences > 1:
         raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
     bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)
@@ -149,7 +150,7 @@ def stream(
             tokenizer,
             arguments,
             skip_special_tokens=skip_special_tokens,
-            sink=sink,
+            on_step=on_step,
             tables=tables,
             on_text=write,
         )
@@ -167,18 +168,18 @@ def generate_ids(
     *,
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
-    sink: Sink | None = None,
+    on_step: OnStep | None = None,
     tables: TablesChoice = "host",
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
-    arguments, settings = _checked(model, options, sink)
+    arguments, settings = _checked(model, options, on_step)
     _put_prompts(arguments, model, tokenizer, settings)
     of_prompts = guards_for(guard, guards, arguments["input_ids"].shape[0])
     rows = _rows_of(of_prompts, arguments, model, tokenizer, settings, skip_special_tokens)
     _put_ends(arguments, rows, settings, tokenizer)
     streamer = _put_streamer(arguments, rows, on_text)
-    recording = _recordings(rows, model_id(model), sink, settings.drafts)
+    recording = _recordings(rows, model_id(model), on_step, settings.drafts)
     finished = False
     try:
         processor = _put_processor(arguments, rows, settings, recording, tables, streams=streamer is not None)
@@ -312,7 +313,7 @@ def _put_processor(
             rows.bounds,
             **limits,
             reads_prompt=rows.reads_prompt,
-            sink=wanted,
+            on_step=wanted,
             changes_only=recording.changes_only and not settings.drafts,
             on_forced=_in_the_outcome,
         )
@@ -328,10 +329,12 @@ def _put_processor(
     return processor
 
 
-def _checked(model: Any, options: Mapping[str, Any], sink: Sink | None) -> tuple[dict[str, Any], Settings]:
+def _checked(
+    model: Any, options: Mapping[str, Any], on_step: OnStep | None
+) -> tuple[dict[str, Any], Settings]:
     """The options that were given, and how `model.generate` will read them; what cannot be meant is refused."""
-    if sink is not None:
-        function("sink", sink, "a function that takes a StepReport")
+    if on_step is not None:
+        function("on_step", on_step, "a function that takes a StepReport")
     arguments = {name: value for name, value in options.items() if value is not None}
     if "guards" in arguments:
         raise UnsupportedError("guards: not through a pipeline; use guard.generate")
@@ -363,7 +366,7 @@ def bind_to_model(
     )
 
 
-def _recordings(rows: _Rows, model: str | None, sink: Sink | None, drafts: bool) -> Recordings:
+def _recordings(rows: _Rows, model: str | None, on_step: OnStep | None, drafts: bool) -> Recordings:
     """A run for each guard, begun."""
     keys = [id(each) for each in rows.guards]
     runs: dict[int, Recording] = {}
@@ -377,7 +380,7 @@ def _recordings(rows: _Rows, model: str | None, sink: Sink | None, drafts: bool)
             run.failed(error)
         raise
     order = list(runs)
-    return Recordings(list(runs.values()), [order.index(key) for key in keys], rows.count, sink)
+    return Recordings(list(runs.values()), [order.index(key) for key in keys], rows.count, on_step)
 
 
 def _in_the_outcome(_: str) -> None:

@@ -125,6 +125,6 @@ class ProcessorOptions(TypedDict, total=False):
     beams: int
     engine_ends: bool
     reads_prompt: bool
-    sink: Callable[[StepReport], None] | None
+    on_step: Callable[[StepReport], None] | None
     changes_only: bool
     on_forced: Callable[[str], None] | None

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from nco_guard.arguments import whole_characters
-from nco_guard.engines.calls import GenerationResult, GuardLike, Sink
+from nco_guard.engines.calls import GenerationResult, GuardLike
 from nco_guard.engines.hf.generation import generate_ids
+from nco_guard.engines.rows import OnStep
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["GuardedModel", "WrappedPipeline", "unwrap", "wrap"]
@@ -66,7 +67,7 @@ class _NotGuarded(UnsupportedError, AttributeError):
 
 
 def wrap(
-    guard: GuardLike, pipe: Any, *, sink: Sink | None = None, on_result: OnResult | None = None
+    guard: GuardLike, pipe: Any, *, on_step: OnStep | None = None, on_result: OnResult | None = None
 ) -> WrappedPipeline:
     """A pipeline with the same interface as `pipe`, every call of which is guarded.
 
@@ -84,7 +85,7 @@ def wrap(
         raise UnsupportedError("this pipeline is guarded already; wrap the one that it was made of")
     if getattr(pipe, "task", None) != "text-generation":
         raise _no_pipeline(pipe)
-    return WrappedPipeline(guard, pipe, sink, on_result)
+    return WrappedPipeline(guard, pipe, on_step, on_result)
 
 
 def _no_pipeline(given: Any) -> UnsupportedError:
@@ -115,14 +116,14 @@ class WrappedPipeline:
     To change something, change the pipeline that was wrapped.
     """
 
-    __slots__ = ("__weakref__", "_guard", "_on_result", "_pipe", "_sink")
+    __slots__ = ("__weakref__", "_guard", "_on_result", "_on_step", "_pipe")
 
     def __init__(
-        self, guard: GuardLike, pipe: Any, sink: Sink | None = None, on_result: OnResult | None = None
+        self, guard: GuardLike, pipe: Any, on_step: OnStep | None = None, on_result: OnResult | None = None
     ) -> None:
         self._guard = guard
         self._pipe = pipe
-        self._sink = sink
+        self._on_step = on_step
         self._on_result = on_result
 
     def __call__(self, text_inputs: Any, **options: Any) -> Any:
@@ -156,7 +157,7 @@ class WrappedPipeline:
 
     def under(self, guard: GuardLike) -> WrappedPipeline:
         """This pipeline under another guard."""
-        return WrappedPipeline(guard, self._pipe, self._sink, self._on_result)
+        return WrappedPipeline(guard, self._pipe, self._on_step, self._on_result)
 
     def _model(self, skip: bool | None) -> GuardedModel:
         """The model for a call that skips special tokens in its texts, or not; None: as the pipeline was made."""
@@ -165,7 +166,7 @@ class WrappedPipeline:
             skip = pipe._postprocess_params.get("skip_special_tokens")
         # The pipeline does not skip them where it parses the answer into a message.
         skips = (skip is None or bool(skip)) and getattr(pipe.tokenizer, "response_template", None) is None
-        return GuardedModel(self._guard, pipe.model, pipe.tokenizer, skips, self._sink, self._on_result)
+        return GuardedModel(self._guard, pipe.model, pipe.tokenizer, skips, self._on_step, self._on_result)
 
     def __getattr__(self, name: str) -> Any:
         # Copying and unpickling ask for attributes before __init__ has run.
@@ -195,7 +196,7 @@ class GuardedModel:
     model included, raises `UnsupportedError` by name.
     """
 
-    __slots__ = ("__weakref__", "_guard", "_model", "_on_result", "_sink", "_skip", "_tokenizer")
+    __slots__ = ("__weakref__", "_guard", "_model", "_on_result", "_on_step", "_skip", "_tokenizer")
 
     def __init__(
         self,
@@ -203,14 +204,14 @@ class GuardedModel:
         model: Any,
         tokenizer: Any,
         skip: bool,
-        sink: Sink | None,
+        on_step: OnStep | None,
         on_result: OnResult | None,
     ) -> None:
         self._guard = guard
         self._model = model
         self._tokenizer = tokenizer
         self._skip = skip
-        self._sink = sink
+        self._on_step = on_step
         self._on_result = on_result
 
     def generate(self, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
@@ -222,7 +223,7 @@ class GuardedModel:
             self._tokenizer,
             {**{name: value for name, value in given.items() if value is not None}, **options},
             skip_special_tokens=self._skip,
-            sink=self._sink,
+            on_step=self._on_step,
         )
         if self._on_result is not None:
             self._on_result(result)

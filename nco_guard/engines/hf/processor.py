@@ -15,7 +15,7 @@ from transformers import LogitsProcessor
 from nco_guard.arguments import function
 from nco_guard.engines.calls import common_vocabulary
 from nco_guard.engines.hf.options import checked_count
-from nco_guard.engines.rows import LiveRows, RowMasker, StepReport, forced_token, kept_limit
+from nco_guard.engines.rows import LiveRows, OnStep, RowMasker, forced_token, kept_limit
 from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import (
     ArgumentError,
@@ -60,8 +60,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         reads_prompt: whether the ids before the first call are the text's beginning, for rules that look at it; False
             for encoder-decoder models.
         engine_ends: the engine is known to stop at all end-of-sequence ids of the vocabulary.
-        sink: receives a `StepReport` for every call; it costs passes over the scores, so it is off by default.
-        changes_only: the sink is called only where something changed, with the rows in which it did: the model's first
+        on_step: receives a `StepReport` for every call; it costs passes over the scores, so it is off by default.
+        changes_only: it is called only where something changed, with the rows in which it did: the model's first
             choice was forbidden or penalised, no token was left, or a forbidden one was forced. It costs an arg-max.
         on_forced: called once for each token that stands in a row although the masks forbade it, with a sentence that
             names the row and the rules; by default that is a `ForcedTokenWarning`. A processor that runs after this one
@@ -91,7 +91,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         beams: int = 1,
         engine_ends: bool = False,
         reads_prompt: bool = True,
-        sink: Callable[[StepReport], None] | None = None,
+        on_step: OnStep | None = None,
         changes_only: bool = False,
         on_forced: Callable[[str], None] | None = None,
     ) -> None:
@@ -106,14 +106,14 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._width = self._vocabulary.width
         self._engine_ends = engine_ends
         self._loud: torch.Tensor | None = None
-        for name, each, takes in (("sink", sink, "a StepReport"), ("on_forced", on_forced, "a text")):
+        for name, each, takes in (("on_step", on_step, "a StepReport"), ("on_forced", on_forced, "a text")):
             if each is not None:
                 function(name, each, f"a function that takes {takes}")
         self._on_forced = _warn if on_forced is None else on_forced
         self._masker = RowMasker(
             beams=checked_count("beams", beams, 1) or 1,
             engine_ends=engine_ends,
-            sink=sink,
+            on_step=on_step,
             changes_only=changes_only,
             scores_of=scores_of,
         )

@@ -6,7 +6,7 @@ them, in that order. A request's state follows from the ids that it has generate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from transformers.generation.continuous_batching.requests import FutureRequestState
 
 from nco_guard.engines.requests import GuardedRequest, live_rows
-from nco_guard.engines.rows import LiveRows, RowMasker, StepReport
+from nco_guard.engines.rows import LiveRows, OnStep, RowMasker, StepReport
 from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import DeadEndError, GenerationError, TokenizerError
 
@@ -32,21 +32,21 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
     after its end stops the batch (`GenerationError`). One whose ids break the policy is guarded on; its outcome says
     so.
 
-    width: columns of the model's logits. sink: receives a `StepReport` for every step, its rows the numbers of the
+    width: columns of the model's logits. on_step: receives a `StepReport` for every step, its rows the numbers of the
     requests.
     """
 
     supported_kwargs: dict[str, type] = {}
     ignored_kwargs: tuple[str, ...] = ()
 
-    def __init__(self, width: int, sink: Callable[[StepReport], None] | None = None) -> None:
+    def __init__(self, width: int, on_step: OnStep | None = None) -> None:
         self._width = width
-        self._sink = sink
+        self._on_step = on_step
         self._requests: dict[str, GuardedRequest] = {}
         self._retired: dict[str, int] = {}
         masker = partial(RowMasker, engine_ends=True, on_failure=self._fail, scores_of=scores_of)
         self._masker = masker()
-        self._reporting = masker(sink=self._report, changes_only=sink is None)
+        self._reporting = masker(on_step=self._report, changes_only=on_step is None)
         # The coming step: its number, its requests row by row, and what is to be masked; nothing once that is done.
         self._number = 0
         self._shown: list[GuardedRequest] = []
@@ -83,7 +83,7 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
         self._number += 1
         self._forget_retired()
         self._shown = requests
-        self._recorded = self._sink is not None or any(request.recording.wanted for request in requests)
+        self._recorded = self._on_step is not None or any(request.recording.wanted for request in requests)
         self._waiting = live
         return torch.full((len(requests),), self._number % _NUMBERS, dtype=torch.int32)
 
@@ -119,8 +119,8 @@ class RequestsProcessor(ContinuousBatchingLogitsProcessor):  # type: ignore[misc
 
     def _report(self, report: StepReport) -> None:
         requests = [self._shown[row] for row in report.rows]
-        if self._sink is not None:
-            self._sink(replace(report, rows=[request.number for request in requests]))
+        if self._on_step is not None:
+            self._on_step(replace(report, rows=[request.number for request in requests]))
         for at, request in enumerate(requests):
             if (record := request.recording.wanted) is not None:
                 record(report.part([at], [0]))

@@ -134,7 +134,7 @@ def test_the_sink_counts_requests(byte_level: Any, wanting: Any, guard: Any) -> 
         byte_level,
         PROMPTS,
         max_new_tokens=BUDGETS,
-        sink=reports.append,
+        on_step=reports.append,
         # So few tokens at a time that requests begin one after the other.
         continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
     )
@@ -151,7 +151,7 @@ def test_a_sink_that_fails_stops_the_batch(byte_level: Any, wanting: Any, guard:
             raise RuntimeError("the sink is broken")
 
     with ContinuousBatch(
-        guard, wanting(byte_level), byte_level, sink=broken, continuous_batching_config=small()
+        guard, wanting(byte_level), byte_level, on_step=broken, continuous_batching_config=small()
     ) as batch:
         batch.submit("the")
         batch.submit("a")

@@ -109,7 +109,7 @@ def test_tables_replaced_under_way_change_nothing(
         byte_level,
         PROMPTS,
         max_new_tokens=BUDGETS,
-        sink=forget,
+        on_step=forget,
         continuous_batching_config=small(max_batch_tokens=8, max_requests_per_batch=4),
     )
     assert len(set(map(id, seen))) > 3

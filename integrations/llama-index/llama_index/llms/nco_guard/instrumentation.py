@@ -85,10 +85,10 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     _runs: dict[str, _Run] = PrivateAttr(default_factory=dict)
     _failures: int = PrivateAttr(default=0)
 
-    def __init__(self, guard: GuardSource, sink: Sink) -> None:
+    def __init__(self, guard: GuardSource, audit: Sink) -> None:
         super().__init__()
         checked = as_guard(guard)
-        self._policy, self._sink = checked.verifier.compiled, checked.log.keyed(sink)
+        self._policy, self._sink = checked.verifier.compiled, checked.log.keyed(audit)
 
     @classmethod
     def class_name(cls) -> str:
