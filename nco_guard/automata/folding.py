@@ -32,9 +32,11 @@ __all__ = [
     "FoldSpec",
     "break_off",
     "denotable",
+    "escapes",
     "fold_text",
     "read_escapes",
     "settle_escapes",
+    "settled_length",
     "spellings",
 ]
 
@@ -171,29 +173,29 @@ def _without_accents(character: str) -> str:
 
 _HEX = "[0-9a-fA-F]"
 _HIGH = rf"\\u[dD][89abAB]{_HEX}{{2}}"
-_ESCAPE = re.compile(
-    rf"""(?P<pair>{_HIGH}\\u[dD][c-fC-F]{_HEX}{{2}}) | \\u(?P<unit>{_HEX}{{4}}) | \\(?P<short>["\\/bfnrt])""",
-    re.VERBOSE,
-)
-# What a further character could still make into another escape.
-_UNDECIDED = re.compile(
-    rf"""(?: \\ (?: u {_HEX}{{0,3}} )? | {_HIGH} (?: \\ (?: u (?: [dD] (?: [c-fC-F] {_HEX}? )? )? )? )? ) \Z""",
-    re.VERBOSE,
-)
+_COMPLETE = rf"""
+    (?P<pair>{_HIGH}\\u[dD][c-fC-F]{_HEX}{{2}}) | \\u(?P<unit>{_HEX}{{4}}) | \\(?P<short>["\\/bfnrt])"""
+_ESCAPE = re.compile(_COMPLETE, re.VERBOSE)
+# What a further character could still make into another escape, before what is one.
+_UNDECIDED = rf"""
+    (?: \\ (?: u {_HEX}{{0,3}} )? | {_HIGH} (?: \\ (?: u (?: [dD] (?: [c-fC-F] {_HEX}? )? )? )? )? ) \Z"""
+_SETTLING = re.compile(rf"(?P<undecided>{_UNDECIDED}) | {_COMPLETE}", re.VERBOSE)
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def _read_one(text: str, position: int) -> tuple[str, int]:
-    """The character that stands at a position, and where it ends."""
-    escape = _ESCAPE.match(text, position)
-    if escape is None:
-        return text[position], position + 1
-    if escape["short"]:
-        return _SHORT.get(escape["short"], escape["short"]), escape.end()
-    if escape["unit"]:
-        return chr(int(escape["unit"], 16)), escape.end()
+def _denoted(escape: re.Match[str]) -> str:
+    _, unit, short = escape.groups()
+    if short:
+        return _SHORT.get(short, short)
+    if unit:
+        return chr(int(unit, 16))
     high, low = int(escape["pair"][2:6], 16), int(escape["pair"][8:12], 16)
-    return chr(0x10000 + (high - 0xD800 << 10) + low - 0xDC00), escape.end()
+    return chr(0x10000 + (high - 0xD800 << 10) + low - 0xDC00)
+
+
+def escapes(text: str) -> Iterator[tuple[str, int, int]]:
+    """What each escape in a text denotes, and its start and end."""
+    return ((_denoted(escape), *escape.span()) for escape in _ESCAPE.finditer(text))
 
 
 def read_escapes(text: str) -> Iterator[tuple[str, int, int]]:
@@ -204,20 +206,24 @@ def read_escapes(text: str) -> Iterator[tuple[str, int, int]]:
     `json`.
     """
     position = 0
-    while position < len(text):
-        character, end = _read_one(text, position)
-        yield character, position, end
+    for character, start, end in chain(escapes(text), [("", len(text), len(text))]):
+        for place in range(position, start):
+            yield text[place], place, place + 1
+        if character:
+            yield character, start, end
         position = end
+
+
+def settled_length(text: str) -> int:
+    """How much of a text is read alike whatever follows."""
+    found = _SETTLING.finditer(text)
+    return next((one.start() for one in found if one["undecided"] is not None), len(text))
 
 
 def settle_escapes(text: str) -> tuple[str, str]:
     """The characters that are settled whatever follows, and the rest of the spelling, which is not."""
-    settled: list[str] = []
-    position = 0
-    while position < len(text) and not _UNDECIDED.match(text, position):
-        character, position = _read_one(text, position)
-        settled.append(character)
-    return "".join(settled), text[position:]
+    length = settled_length(text)
+    return "".join(character for character, _, _ in read_escapes(text[:length])), text[length:]
 
 
 def break_off(pending: str) -> tuple[str, str]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from nco_guard.arguments import OnMatch
-from nco_guard.automata.folding import read_escapes, settle_escapes
+from nco_guard.automata.folding import FoldSpec
+from nco_guard.automata.spans.folds import FoldedText
 from nco_guard.compiler import CompiledRule
 from nco_guard.scan.findings import Finding
 from nco_guard.scan.holding import HeldText
@@ -18,13 +20,9 @@ from nco_guard.scan.replacing import Placed
 from nco_guard.scan.safe_ends import SafeEnds
 from nco_guard.scan.streams import RuleStreams
 from nco_guard.values.finding import Finder
-from nco_guard.values.readings import LEVELS
+from nco_guard.values.readings import ESCAPES, LEVELS
 
 __all__ = ["TextFlow"]
-
-
-Read = tuple[str, Sequence[int], Sequence[int]]
-# A text, and where in the text that was fed each of its characters begins and ends.
 
 
 class TextFlow(HeldText):
@@ -72,23 +70,20 @@ class _Levels:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self._rules = rules
-        self._levels = [_Level(rules, 0)]
-        self._length = 0
+        self._levels = [_Level(rules)]
 
     def feed(self, text: str, *, final: bool = False) -> list[Finding]:
         """See `Search`."""
         found: list[Finding] = []
-        first, self._length = self._length, self._length + len(text)
-        read: Read = (text, range(first, self._length), range(first + 1, self._length + 1))
         for depth in range(LEVELS + 1):
             if depth == len(self._levels):
-                if "\\" not in read[0]:
+                if "\\" not in text:
                     break
                 # Before the first backslash both read the same, so this one catches up.
-                read = self._levels[-1].so_far
-                self._levels.append(_Level(self._rules, depth))
-            found += self._levels[depth].feed(read, final)
-            read = self._levels[depth].added
+                text = self._levels[-1].so_far
+                self._levels.append(_Level(self._rules, self._levels[-1]))
+            text, more = self._levels[depth].feed(text, final)
+            found += more
         return found
 
     @property
@@ -108,83 +103,51 @@ class _Levels:
 
 
 class _Level:
-    """The text with its escapes read `depth` times, and the search in it."""
+    """The text with its escapes read once more than at the level below, and the search in it."""
 
-    def __init__(self, rules: Sequence[CompiledRule], depth: int) -> None:
-        self._depth = depth
+    def __init__(self, rules: Sequence[CompiledRule], below: _Level | None = None) -> None:
+        self._folded = FoldedText(FoldSpec() if below is None else ESCAPES)
+        # The way back to the text that was fed.
+        self._back: tuple[FoldedText, ...] = (self._folded, *(() if below is None else below._back))
         self._search = RuleStreams(rules)
-        self._pending = ""
-        self._pending_starts: list[int] = []
-        self._pending_ends: list[int] = []
         self._parts: list[str] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._end = 0  # in the text that was fed
-        self.added: Read = ("", (), ())
 
     @property
-    def so_far(self) -> Read:
-        """All of the text at this level, and where each character comes from."""
-        return "".join(self._parts), self._starts, self._ends
+    def so_far(self) -> str:
+        """All of the text at this level."""
+        return "".join(self._parts)
 
     @property
     def safe(self) -> int:
         """Every match that is yet to be found begins here or later, in the text that was fed."""
-        first = self._search.safe
-        if first < len(self._starts):
-            return self._starts[first]
-        return self._pending_starts[0] if self._pending_starts else self._end
+        return reduce(lambda place, level: level.place(place), self._back, self._search.safe)
 
     @property
     def matched(self) -> set[str]:
         """See `Search`."""
         return self._search.matched
 
-    def feed(self, read: Read, final: bool) -> list[Finding]:
-        """Read on in the level below; what is certain now."""
-        self.added = text, starts, ends = self._unescaped(read, final)
-        self._parts.append(text)
-        self._starts += starts
-        self._ends += ends
-        found = self._search.feed(text, final=final)
-        return [self._original(one) for one in found]
+    def feed(self, text: str, final: bool) -> tuple[str, list[Finding]]:
+        """Read on in the level below; what that reads as, and what is certain now."""
+        added = self._folded.feed(text, final=final)
+        self._parts.append(added)
+        return added, [self._original(one) for one in self._search.feed(added, final=final)]
 
     def _original(self, found: Finding) -> Finding:
         """What was found, in the text that was fed."""
-        first = self._starts[found.start] if found.start < len(self._starts) else self._end
-        last = self._ends[found.end - 1] if found.end > found.start else first
-        return replace(found, start=first, end=last)
-
-    def _unescaped(self, read: Read, final: bool) -> Read:
-        text, starts, ends = read
-        if len(ends):
-            self._end = ends[-1]
-        if not self._depth:
-            return read
-        text = self._pending + text
-        starts, ends = [*self._pending_starts, *starts], [*self._pending_ends, *ends]
-        cut = len(text) if final else len(text) - len(settle_escapes(text)[1])
-        found = list(read_escapes(text[:cut]))
-        self._pending, self._pending_starts, self._pending_ends = text[cut:], starts[cut:], ends[cut:]
-        return (
-            "".join(character for character, _, _ in found),
-            [starts[start] for _, start, _ in found],
-            [ends[end - 1] for _, _, end in found],
-        )
+        start, end = reduce(lambda span, level: level.original(span), self._back, (found.start, found.end))
+        return replace(found, start=start, end=end)
 
 
 class _ReadEnds:
     """Refuses a text that holds a match once its escapes are read: what replacements can bring about."""
 
     def __init__(self, finder: Finder) -> None:
-        self._ends = [SafeEnds(finder.compiled) for _ in range(LEVELS)]
-        self._pending = [""] * LEVELS
+        self._levels = [(FoldedText(ESCAPES), SafeEnds(finder.compiled)) for _ in range(LEVELS)]
 
     def feed(self, text: str, final: bool) -> None:
         """Read on. Errors: `RedactionError`."""
-        for level, ends in enumerate(self._ends):
-            text = self._pending[level] + text
-            cut = len(text) if final else len(text) - len(settle_escapes(text)[1])
-            self._pending[level] = text[cut:]
-            text = "".join(character for character, _, _ in read_escapes(text[:cut]))
+        for folded, ends in self._levels:
+            text = folded.feed(text, final=final)
+            folded.forget(folded.length)
             ends.feed(text, final=final)

@@ -1,35 +1,34 @@
-r"""What a text says to whoever parses it: its JSON escapes read, as often as they are written.
-
-A `Reading` is a text and, for each of its characters, where it comes from in the text as it was written.
-"""
+r"""What a text says to whoever parses it: its JSON escapes read, as often as they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nco_guard.automata.folding import read_escapes
+from nco_guard.automata.folding import FoldSpec
+from nco_guard.automata.spans.folds import FoldedText
 
-__all__ = ["LEVELS", "Reading", "readings"]
+__all__ = ["ESCAPES", "LEVELS", "Reading", "readings"]
 
 LEVELS = 3
 """So often escapes may be written one around the other, as by programs that put JSON into JSON."""
+ESCAPES = FoldSpec(json_escapes=True)
+"""One level of them, as what a text is folded for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`text[i]` is written at `[starts[i], ends[i])`; both None where it is the text as it was written."""
+    """A text as it is read; `_levels`: how it came out of the text as it was written, level by level."""
 
     text: str
-    starts: Sequence[int] | None = None
-    ends: Sequence[int] | None = None
+    _levels: tuple[FoldedText, ...] = ()
 
     def original(self, start: int, end: int) -> tuple[int, int]:
         """A span of this reading as one of the text as it was written."""
-        if self.starts is None or self.ends is None:
-            return start, end
-        first = self.starts[start] if start < len(self.starts) else self.ends[-1]
-        return first, self.ends[end - 1] if end > start else first
+        span = start, end
+        for level in reversed(self._levels):
+            span = level.original(span)
+        return span
 
 
 def readings(text: str) -> Iterator[Reading]:
@@ -39,13 +38,9 @@ def readings(text: str) -> Iterator[Reading]:
     for _ in range(LEVELS):
         if "\\" not in reading.text:
             return
-        reading, before = _unescaped(reading), reading
-        if reading.text == before.text:
+        level = FoldedText(ESCAPES)
+        read = level.feed(reading.text, final=True)
+        if read == reading.text:
             return
+        reading = Reading(read, (*reading._levels, level))
         yield reading
-
-
-def _unescaped(reading: Reading) -> Reading:
-    found = list(read_escapes(reading.text))
-    spans = [reading.original(start, end) for _, start, end in found]
-    return Reading("".join(c for c, _, _ in found), [s for s, _ in spans], [e for _, e in spans])

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from nco_guard import arguments
-from nco_guard.automata.folding import settle_escapes
+from nco_guard.automata.folding import settled_length
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
 from nco_guard.scan.safe_ends import SafeEnds
 from nco_guard.values.finding import Finder
@@ -284,8 +284,8 @@ class ReplyReader:
         end = len(text)
         if not final:
             for reading in readings(text):
-                if rest := settle_escapes(reading.text)[1]:
-                    end = min(end, reading.original(len(reading.text) - len(rest), len(reading.text))[0])
+                if (settled := settled_length(reading.text)) < len(reading.text):
+                    end = min(end, reading.original(settled, len(reading.text))[0])
         for reading in [*readings(text[:end])][1:]:
             if not (rules := self._finder.rules([reading.text])):
                 continue

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from nco_guard.automata import FsmMachine
-from nco_guard.automata.folding import FoldSpec, fold_text, settle_escapes
+from nco_guard.automata.folding import FoldSpec, fold_text, read_escapes, settled_length
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.automata.spans.definition import find_spans
-from nco_guard.automata.spans.folds import fold, settled_length
+from nco_guard.automata.spans.folds import fold
 from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import PatternError
 from nco_guard.policy import presets
@@ -194,4 +194,8 @@ def test_bulk_folding_is_folding(spec: FoldSpec) -> None:
         starts_ = range(len(folded)) if got.starts is None else got.starts.tolist()
         ends = range(1, len(folded) + 1) if got.ends is None else got.ends.tolist()
         assert (got.text, list(zip(starts_, ends, strict=True))) == (folded, origin), text
-        assert settled_length(text) == len(text) - len(settle_escapes(text)[1])
+        settled, read = settled_length(text), list(read_escapes(text))
+        assert not text[settled:] or (text[settled] == "\\" and len(text) - settled < 12)
+        for more in ("x", "u", "n", "0", "0061", "de00", "\\", "\\ude00", "d\\ude00", "\\ud83d"):
+            after = list(read_escapes(text + more))
+            assert [one for one in after if one[1] < settled] == [one for one in read if one[2] <= settled]

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT
-from nco_guard.automata.folding import FoldSpec, read_escapes, settle_escapes
+from nco_guard.automata.folding import FoldSpec, escapes, settled_length
 
-__all__ = ["Folded", "FoldedText", "Originals", "fold", "joined", "settled_length"]
+__all__ = ["Folded", "FoldedText", "Originals", "fold", "joined"]
 
 Places = NDArray[np.int64]
-_LONGEST_ESCAPE = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +43,6 @@ def fold(text: str, spec: FoldSpec) -> Folded:
     starts = np.arange(len(counts)) if denoted.starts is None else denoted.starts
     ends = np.arange(1, len(counts) + 1) if denoted.ends is None else denoted.ends
     return Folded(denoted.text.translate(folds.images), np.repeat(starts, counts), np.repeat(ends, counts))
-
-
-def settled_length(text: str) -> int:
-    """How much of a text is read alike whatever follows, where JSON escapes count."""
-    place = 0
-    while (place := text.find("\\", place)) >= 0:
-        if len(text) - place < _LONGEST_ESCAPE:
-            _, rest = settle_escapes(text[place:])
-            return len(text) - len(rest)
-        _, _, width = next(read_escapes(text[place : place + _LONGEST_ESCAPE]))
-        place += width
-    return len(text)
 
 
 class FoldedText:
@@ -168,24 +155,14 @@ class Originals:
 
 def _denoted(text: str) -> Folded:
     pieces: list[str] = []
-    starts: list[Places] = []
-    ends: list[Places] = []
+    begins = np.ones(len(text) + 1, bool)  # a character that is denoted begins here, or the text ends
     place = 0
-    while place < len(text):
-        escape = text.find("\\", place)
-        plain = len(text) if escape < 0 else escape
-        if plain > place:
-            pieces.append(text[place:plain])
-            starts.append(np.arange(place, plain))
-            ends.append(np.arange(place + 1, plain + 1))
-        if escape < 0:
-            break
-        character, _, width = next(read_escapes(text[escape : escape + _LONGEST_ESCAPE]))
-        pieces.append(character)
-        starts.append(np.array([escape]))
-        ends.append(np.array([escape + width]))
-        place = escape + width
-    return Folded("".join(pieces), np.concatenate(starts), np.concatenate(ends))
+    for character, start, end in escapes(text):
+        pieces += text[place:start], character
+        begins[start + 1 : end] = False
+        place = end
+    places = np.flatnonzero(begins)
+    return Folded("".join((*pieces, text[place:])), places[:-1], places[1:])
 
 
 def _points(text: str) -> NDArray[np.uint32]:
@@ -206,7 +183,7 @@ class _Folds:
 
     def touch(self, text: str) -> bool:
         """Whether any character of a text does not fold to itself."""
-        if self._ascii_stays and text.isascii():
+        if not self.images or (self._ascii_stays and text.isascii()):
             return False
         return bool(self._changes[_points(text)].any())
 
