@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.analysis.alone import Pieces, constraints_alone
-from nco_guard.analysis.policies import Bound
+from nco_guard.analysis.policies import HasTables
 from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 from nco_guard.compiler import CompiledPolicy, CompiledRule, Constraint, compile_policy
 from nco_guard.errors import PolicyError
@@ -233,7 +233,7 @@ def _occurring(rule: StringRule, texts: Sequence[str]) -> Counter[int]:
 
 
 def refused_tokens(
-    bound: Bound, encode: Callable[[str], Sequence[int]], texts: Sequence[str], *, limit: int = 20_000
+    bound: HasTables, encode: Callable[[str], Sequence[int]], texts: Sequence[str], *, limit: int = 20_000
 ) -> TokenBlocking:
     """Which share of the tokens of some texts the masks refuse. `encode`: text to ids, without special tokens.
 

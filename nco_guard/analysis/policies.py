@@ -18,7 +18,7 @@ from nco_guard.masking import JointTables
 from nco_guard.policy import Policy, StringRule
 from nco_guard.scan import verify
 
-__all__ = ["SHORT", "Bound", "review", "review_bound"]
+__all__ = ["SHORT", "HasTables", "review", "review_bound"]
 
 #: Strings of at most this many characters, as substrings of anything, forbid a good part of the language.
 SHORT = 2
@@ -27,7 +27,7 @@ _WORK = 40_000_000  # pairs of threads compared and characters read, of one revi
 _MUCH = 0.5  # of the memory limit
 
 
-class Bound(Protocol):
+class HasTables(Protocol):
     """What is needed of a `BoundGuard`."""
 
     @property
@@ -86,7 +86,7 @@ def review(
     return tuple(sorted(remarks, key=lambda remark: remark.level == "note"))
 
 
-def review_bound(bound: Bound) -> tuple[Remark, ...]:
+def review_bound(bound: HasTables) -> tuple[Remark, ...]:
     """What more there is to say with a tokenizer. Cost: one mask.
 
     Examples:

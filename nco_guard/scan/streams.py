@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nco_guard.automata.spans.streaming import SpanStream
+from nco_guard.automata.spans.span_stream import SpanStream
 from nco_guard.compiler import CompiledRule
 from nco_guard.scan.findings import Finding
 

@@ -28,7 +28,7 @@ from nco_guard.errors import ClosedError, StateLimitError
 from nco_guard.policy import Policy
 from nco_guard.scan.filter import Codes, Filter, codes_of_text
 from nco_guard.scan.findings import Finding, Report, in_text_order
-from nco_guard.scan.rules import OpenRow, Row, RuleScanner, Stretch
+from nco_guard.scan.scanner import OpenRow, Row, RuleScanner, Stretch
 
 __all__ = ["FindingStream", "Verifier", "verify"]
 

@@ -15,7 +15,7 @@ from nco_guard.automata import Rewriting
 from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import digest
 from nco_guard.tokens.families import CLEANUP, Decoding, decoding_of
-from nco_guard.tokens.mistral import Pieces
+from nco_guard.tokens.mistral import VocabularyParts
 
 __all__ = ["BackendText", "backend_of"]
 
@@ -93,12 +93,12 @@ class BackendText:
         prefix = self.decoding.first_prefix
         return Rewriting(prefix, self.cleanup) if prefix is not None or self.cleanup else None
 
-    def pieces(self, name: str, *, skip_special_tokens: bool) -> Pieces:
+    def pieces(self, name: str, *, skip_special_tokens: bool) -> VocabularyParts:
         """What each id adds to the text. `TokenizerError`, naming `name`, where that cannot be said exactly."""
         strings = dict(enumerate(self.joined.split(" "))) if self.joined is not None else self.strings
         tokens, special, unusable = _read(strings, self.added, self.decoding, name, skip_special_tokens)
         strips = self.decoding.strips_first_space
-        return Pieces(tokens, special, unusable, strips, self.decoding.family, self.rewriting)
+        return VocabularyParts(tokens, special, unusable, strips, self.decoding.family, self.rewriting)
 
 
 def _read(

@@ -20,7 +20,7 @@ from nco_guard.automata import Rewriting
 from nco_guard.automata.combine.rewriting import BOUNDARY
 from nco_guard.errors import TokenizerError
 
-__all__ = ["Pieces", "mistral_pieces"]
+__all__ = ["VocabularyParts", "mistral_pieces"]
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _LETTERS = string.ascii_lowercase.encode()
@@ -28,7 +28,7 @@ _DROPPED = (*(bytes([byte]) for byte in b"lang:"), _LETTERS, _LETTERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class VocabularyParts:
     """What a vocabulary is made of; see `Vocabulary`."""
 
     tokens: list[bytes]
@@ -39,7 +39,7 @@ class Pieces:
     rewriting: Rewriting | None
 
 
-def mistral_pieces(tokenizer: Any, name: str, *, skip_special_tokens: bool) -> Pieces | None:
+def mistral_pieces(tokenizer: Any, name: str, *, skip_special_tokens: bool) -> VocabularyParts | None:
     """The pieces of a `MistralCommonBackend`; None for any other object.
 
     Raises `TokenizerError` for settings that are not modelled, naming `name`.
@@ -70,20 +70,22 @@ def _rewriting(skip_special_tokens: bool) -> Rewriting | None:
     return Rewriting(drops=_DROPPED, boundaries=True) if skip_special_tokens else None
 
 
-def _tekken(inner: Any, special: set[int], skip_special_tokens: bool) -> Pieces:
+def _tekken(inner: Any, special: set[int], skip_special_tokens: bool) -> VocabularyParts:
     tokens = [
         inner.id_to_piece(index).encode() if index in special else inner.id_to_byte_piece(index)
         for index in range(inner.n_words)
     ]
-    return Pieces(tokens, special, set(), False, "tekken", _rewriting(skip_special_tokens))
+    return VocabularyParts(tokens, special, set(), False, "tekken", _rewriting(skip_special_tokens))
 
 
-def _sentencepiece(inner: Any, special: set[int], skip_special_tokens: bool) -> Pieces:
+def _sentencepiece(inner: Any, special: set[int], skip_special_tokens: bool) -> VocabularyParts:
     strings = [inner.id_to_piece(index) for index in range(inner.n_words)]
     # The unknown token reads as a sign of its own, with spaces that depend on where it stands.
     unusable = {int(inner.unk_id)}
     if not skip_special_tokens:
-        return Pieces([s.encode() for s in strings], special, set(), False, "sentencepiece-pieces", None)
+        return VocabularyParts(
+            [s.encode() for s in strings], special, set(), False, "sentencepiece-pieces", None
+        )
     tokens = []
     for index, piece in enumerate(strings):
         found = _BYTE_TOKEN.fullmatch(piece)
@@ -92,4 +94,4 @@ def _sentencepiece(inner: Any, special: set[int], skip_special_tokens: bool) -> 
             unusable.add(
                 index
             )  # as the first of a text it is kept, unlike the space that everybody else writes
-    return Pieces(tokens, special, unusable, True, "sentencepiece", _rewriting(True))
+    return VocabularyParts(tokens, special, unusable, True, "sentencepiece", _rewriting(True))

@@ -25,7 +25,7 @@ from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import BackendText
 from nco_guard.tokens.binding import Binding
-from nco_guard.tokens.mistral import Pieces, mistral_pieces
+from nco_guard.tokens.mistral import VocabularyParts, mistral_pieces
 
 __all__ = ["TextPieces", "Vocabulary", "read_vocabulary"]
 
@@ -293,7 +293,7 @@ def read_vocabulary(
     return vocabulary
 
 
-def _built(pieces: Pieces, eos: Iterable[int], name: str, binding: Binding) -> Vocabulary:
+def _built(pieces: VocabularyParts, eos: Iterable[int], name: str, binding: Binding) -> Vocabulary:
     size = len(pieces.tokens)
     width = size if binding.vocab_width is None else binding.vocab_width
     if width < size:

@@ -11,15 +11,15 @@ from nco_guard.audit import RunRecorder
 from nco_guard.errors import ArgumentError, RedactionError, UnsupportedError, ViolationError
 from nco_guard.scan.findings import Report
 from nco_guard.scan.replacing import Replacement
-from nco_guard.values.cleaning import Searched, cleaned, cleaned_pieces
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.identifiers import new_identifier
+from nco_guard.values.redacting import Searched, cleaned, cleaned_pieces
 from nco_guard.values.roles import Role
-from nco_guard.values.streaming import ValueStream
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
 from nco_guard.values.trees import Tree
+from nco_guard.values.value_stream import ValueStream
 
 __all__ = ["Cleaner"]
 

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 
 from nco_guard.errors import RedactionError
 from nco_guard.values.blocks import is_piecemeal, role_of_key
-from nco_guard.values.cleaning import Searched
 from nco_guard.values.flows import TextFlow
-from nco_guard.values.pieces import Room
+from nco_guard.values.pieces import CleanerLike
+from nco_guard.values.redacting import Searched
 from nco_guard.values.roles import Role, fields_of
 from nco_guard.values.texts import SEPARATORS, texts_of
 from nco_guard.values.trees import Tree, is_read_alone, read_with_others
@@ -66,8 +66,8 @@ class Joined:
     pieces joined, or `RedactionError` is raised. Cost: linear in what is shown.
     """
 
-    def __init__(self, room: Room, role: Role, front: Front | None) -> None:
-        self._room = room
+    def __init__(self, cleaner: CleanerLike, role: Role, front: Front | None) -> None:
+        self._cleaner = cleaner
         self._role = role
         self._front = front
         self._waits = False  # for the end: more cannot be shown before
@@ -98,11 +98,11 @@ class Joined:
             self._whole = piece
         else:
             self._whole = joined if known is piece else self._whole + piece
-        if self._room.action == "report":
+        if self._cleaner.action == "report":
             return [piece]
         if is_first and not joins(piece):
             # Nothing is put onto it, as far as can be told: a value of its own.
-            self._shown = self._room.field(piece, self._role)
+            self._shown = self._cleaner.field(piece, self._role)
             self._is_told = True
             return [self._shown]
         self._is_told = False
@@ -114,8 +114,8 @@ class Joined:
         """The value is complete."""
         if self._is_told:
             return []
-        final = self._room.field(self._whole, self._role)
-        if self._room.action == "report":
+        final = self._cleaner.field(self._whole, self._role)
+        if self._cleaner.action == "report":
             return []
         apart = self._apart()
         if self._shown is NOTHING and not apart:
@@ -149,7 +149,7 @@ class Joined:
         return [ready]
 
     def _rules(self, value: Any) -> tuple[str, ...]:
-        return self._room.finder.rules(texts_of(value, self._role))
+        return self._cleaner.finder.rules(texts_of(value, self._role))
 
 
 def _is_alone(value: Any) -> bool:
@@ -223,16 +223,16 @@ Chunks = Callable[[Any], Any]
 """A piece -> what streams objects like it (`feed`, `finish`), or None if it is no such object."""
 
 
-def front_of(room: Room, piece: Any, role: Role, chunks: Chunks, depth: int = 0) -> Front | None:
+def front_of(cleaner: CleanerLike, piece: Any, role: Role, chunks: Chunks, depth: int = 0) -> Front | None:
     """What proposes parts of values like this one; None: all of it waits for its end."""
     if role not in (Role.VALUE, Role.TEXT, Role.BLOCKS):
         return None
     if _is_text(piece):
-        return _TextFront(room)
+        return _TextFront(cleaner)
     if type(piece) is list:
-        return _ListFront(room, role)
+        return _ListFront(cleaner, role)
     if isinstance(piece, dict) and joins(piece) and depth < _DEPTH:
-        return _DictFront(room, chunks, depth)
+        return _DictFront(cleaner, chunks, depth)
     return None
 
 
@@ -244,8 +244,8 @@ def _is_text(value: Any) -> bool:
 class _TextFront:
     """A text: as far as no match can begin in it."""
 
-    def __init__(self, room: Room) -> None:
-        self._flow = TextFlow(room.finder, room.action, room.where)
+    def __init__(self, cleaner: CleanerLike) -> None:
+        self._flow = TextFlow(cleaner.finder, cleaner.action, cleaner.where)
         self._is_over = False
 
     def feed(self, piece: Any, whole: Any) -> Any:
@@ -265,8 +265,10 @@ class _TextFront:
 class _Line:
     """Texts that are read as one, joined in every way that a reader may see."""
 
-    def __init__(self, room: Room) -> None:
-        self._flows = [(TextFlow(room.finder, "redact", room.where), separator) for separator in SEPARATORS]
+    def __init__(self, cleaner: CleanerLike) -> None:
+        self._flows = [
+            (TextFlow(cleaner.finder, "redact", cleaner.where), separator) for separator in SEPARATORS
+        ]
         self._ends = [0] * len(SEPARATORS)
         self._is_begun = False
         self._is_lost = False
@@ -294,8 +296,8 @@ class _Line:
 class _ListFront:
     """Lists: elements in which nothing is found, as far as no match can begin in texts that are read together."""
 
-    def __init__(self, room: Room, role: Role) -> None:
-        self._room = room
+    def __init__(self, cleaner: CleanerLike, role: Role) -> None:
+        self._cleaner = cleaner
         self._role = role
         self._lines: dict[Any, _Line] = {}
         self._waiting: list[tuple[Any, list[tuple[_Line, tuple[int, ...]]]]] = []
@@ -315,14 +317,14 @@ class _ListFront:
         return ready or NOTHING
 
     def _take(self, element: Any) -> None:
-        if self._is_over or not Searched(Tree([element], self._role), self._room.finder).is_clean:
+        if self._is_over or not Searched(Tree([element], self._role), self._cleaner.finder).is_clean:
             self._is_over = True  # what comes after it may only come after it
             return
         self._are_alone = self._are_alone or is_read_alone(element, self._role)
         lines: list[tuple[_Line, tuple[int, ...]]] = []
         if not self._are_alone:
             for kind, text in read_with_others(element, self._role):
-                line = self._lines.setdefault(kind, _Line(self._room))
+                line = self._lines.setdefault(kind, _Line(self._cleaner))
                 lines.append((line, line.feed(text)))
         self._waiting.append((element, lines))
 
@@ -333,8 +335,8 @@ class _ListFront:
 class _DictFront:
     """Dictionaries: what stands under keys that match nothing, each as its own front says."""
 
-    def __init__(self, room: Room, chunks: Chunks, depth: int) -> None:
-        self._room = room
+    def __init__(self, cleaner: CleanerLike, chunks: Chunks, depth: int) -> None:
+        self._cleaner = cleaner
         self._chunks = chunks
         self._depth = depth
         self._below: dict[Any, Front | None] = {}
@@ -359,13 +361,13 @@ class _DictFront:
 
     def _begun(self, key: Any, part: Any) -> Any:
         self._below[key] = None
-        if self._room.finder.rules(texts_of(key)):
+        if self._cleaner.finder.rules(texts_of(key)):
             return None
         stream = self._chunks(part) if self._depth == 0 else None
         if stream is not None:
             self._streams[key] = stream
         else:
-            self._below[key] = front_of(self._room, part, Role.VALUE, self._chunks, self._depth + 1)
+            self._below[key] = front_of(self._cleaner, part, Role.VALUE, self._chunks, self._depth + 1)
         return stream
 
     @staticmethod

@@ -12,10 +12,10 @@ from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.roles import Role
 
-__all__ = ["BlockFlow", "Room"]
+__all__ = ["BlockFlow", "CleanerLike"]
 
 
-class Room(Protocol):
+class CleanerLike(Protocol):
     """What a stream needs of a cleaner."""
 
     finder: Finder
@@ -28,7 +28,7 @@ class Room(Protocol):
     def field(self, value: Any, role: Role) -> Any:
         """A whole value that is read as a field with this role."""
 
-    def unrecorded(self) -> Room:
+    def unrecorded(self) -> CleanerLike:
         """A cleaner like this one that records nothing: for parts of what is looked at as a whole."""
 
     def recorded(self, flow: TextFlow) -> None:
@@ -65,9 +65,9 @@ class BlockFlow:
     the end.
     """
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._clean = room.value
+    def __init__(self, cleaner: CleanerLike) -> None:
+        self._cleaner = cleaner
+        self._clean = cleaner.value
         self._flows: dict[tuple[str, str], TextFlow] = {}
         self._fed: dict[int, int] = {}
         self._queues: dict[int, list[_Entry]] = {}
@@ -104,7 +104,9 @@ class BlockFlow:
     def _flow(self, block: Any, field: str | None, text: str, kind: tuple[str, str]) -> None:
         flow = self._flows.get(kind)
         if flow is None:
-            flow = self._flows[kind] = TextFlow(self._room.finder, self._room.action, self._room.where)
+            flow = self._flows[kind] = TextFlow(
+                self._cleaner.finder, self._cleaner.action, self._cleaner.where
+            )
             self._fed[id(flow)], self._queues[id(flow)] = 0, []
         self._fed[id(flow)] += len(text)
         entry = _Entry(block, field, flow, self._fed[id(flow)])

@@ -13,7 +13,7 @@ from nco_guard.automata import SubstringSearcher
 from nco_guard.automata.spans.definition import find_spans
 from nco_guard.automata.spans.follower import PatternFollower
 from nco_guard.automata.spans.machines import runs_of
-from nco_guard.automata.spans.streaming import SpanStream
+from nco_guard.automata.spans.span_stream import SpanStream
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import NCOGuardError
 from nco_guard.policy import presets

@@ -14,7 +14,7 @@ from transformers.generation.streamers import BaseStreamer
 from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.compiler import compile_policy
 from nco_guard.engines.hf import TextStream
-from nco_guard.engines.hf.streaming import HoldingStreamer
+from nco_guard.engines.hf.streamers import HoldingStreamer
 from nco_guard.errors import ForbiddenTokenError
 from nco_guard.masking import ENDED, JointTables
 from nco_guard.session import BoundGuard, RowTracker

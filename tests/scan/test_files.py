@@ -18,7 +18,7 @@ from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.scan import Verifier
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.files.jobs import verify_files
-from nco_guard.scan.files.records import Fields, leaves, parse, replaced, shown_path
+from nco_guard.scan.files.records import RecordFields, leaves, parse, replaced, shown_path
 from nco_guard.scan.files.sources import Source, find_sources, texts_of
 from nco_guard.scan.files.task import Task, verify_file
 
@@ -399,10 +399,10 @@ def test_leaves_and_their_places_in_a_line_are_the_same_texts() -> None:
     for _ in range(300):
         record = value(3)
         line = json.dumps(record, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1]))
-        found = list(leaves(parse(line), Fields()))
+        found = list(leaves(parse(line), RecordFields()))
         assert [leaf.index for leaf in found] == list(range(len(found)))
         marked = replaced(line, {leaf.index: f"<{leaf.index}>" for leaf in found})
-        assert [leaf.text for leaf in leaves(parse(marked), Fields())] == [
+        assert [leaf.text for leaf in leaves(parse(marked), RecordFields())] == [
             f"<{i}>" for i in range(len(found))
         ]
         # Nothing but the texts has changed.
@@ -410,7 +410,9 @@ def test_leaves_and_their_places_in_a_line_are_the_same_texts() -> None:
             r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|-?Infinity', "", line
         )
     assert shown_path(None) == ""
-    assert [shown_path(leaf.path) for leaf in leaves(parse('{"a.b": [1]}'), Fields(["a\\.b"]))] == ["a.b[0]"]
+    assert [shown_path(leaf.path) for leaf in leaves(parse('{"a.b": [1]}'), RecordFields(["a\\.b"]))] == [
+        "a.b[0]"
+    ]
 
 
 def test_an_input_error_names_file_and_line_and_survives_pickling() -> None:

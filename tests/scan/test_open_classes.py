@@ -13,8 +13,7 @@ import pytest
 from nco_guard import Guard
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import Policy, RegexRule, presets
-from nco_guard.scan import Verifier
-from nco_guard.scan import rules as scan_rules
+from nco_guard.scan import Verifier, scanner
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.filter import MARGIN
 from tests.scan.test_verifier import streamed
@@ -70,11 +69,11 @@ def open_pattern(rng: random.Random) -> str:
     return "".join(parts)
 
 
-@pytest.mark.parametrize("dense", [scan_rules._DENSE, 0])
+@pytest.mark.parametrize("dense", [scanner._DENSE, 0])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_open_patterns(seed: int, dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone and beside a preset, which shares groups of conditions with them; whole, many together, and in pieces."""
-    monkeypatch.setattr(scan_rules, "_DENSE", dense)
+    monkeypatch.setattr(scanner, "_DENSE", dense)
     rng = random.Random(seed)
     found = 0
     for _ in range(50):

@@ -16,8 +16,7 @@ from benchmarks.inputs.regex_sets import regexpspace_shaped
 from nco_guard import Guard, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
-from nco_guard.scan import Finding, Verifier
-from nco_guard.scan import rules as scan_rules
+from nco_guard.scan import Finding, Verifier, scanner
 from nco_guard.scan import verifier as scan_verifier
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.values import Cleaner
@@ -62,9 +61,9 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "short":
         monkeypatch.setattr(scan_verifier, "_AT_ONCE", 1 << 30)
     if request.param == "sparse":
-        monkeypatch.setattr(scan_rules, "_DENSE", 0)
+        monkeypatch.setattr(scanner, "_DENSE", 0)
     if request.param == "long":
-        monkeypatch.setattr(scan_rules, "_LONG_LIST", 0)
+        monkeypatch.setattr(scanner, "_LONG_LIST", 0)
         monkeypatch.setattr(scan_verifier, "_SHORT", 60)
 
 
@@ -338,7 +337,7 @@ def test_parts_of_matches_are_waited_for_at_every_cut(
     pattern: str, match: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Conditions about a later part of a match, where that part has not come yet."""
-    monkeypatch.setattr(scan_rules, "_DENSE", 0)
+    monkeypatch.setattr(scanner, "_DENSE", 0)
     compiled = compile_policy(Policy(name="p", rules=(RegexRule(id="r", regex=pattern),)))
     verifier = Verifier(compiled)
     text = f"{FILLER}to {match} {FILLER}"

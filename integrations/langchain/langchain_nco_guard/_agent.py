@@ -15,7 +15,7 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
-from langchain_nco_guard._models import mapped
+from langchain_nco_guard._wrappers import mapped
 from nco_guard import Guard
 from nco_guard.errors import UnsupportedError
 

@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough,
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
-from langchain_nco_guard._models import mapped
+from langchain_nco_guard._wrappers import mapped
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["parsed_output", "verified_structured_output"]

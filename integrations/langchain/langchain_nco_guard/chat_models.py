@@ -33,24 +33,24 @@ from pydantic import (
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from langchain_nco_guard._chat_format import (
+from langchain_nco_guard._errors import TypedErrors
+from langchain_nco_guard._fields import ChatFields
+from langchain_nco_guard._guards import joined, seeing_through_json
+from langchain_nco_guard._messages import (
     TOOL_CALL_END,
     TOOL_CALL_START,
     Reply,
     template_messages,
 )
-from langchain_nco_guard._cleaning import Cleaner
-from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._fields import ChatFields
-from langchain_nco_guard._guards import joined, seeing_through_json
+from langchain_nco_guard._options import refuse_arguments, refuse_other_words
 from langchain_nco_guard._structured import parsed_output
-from langchain_nco_guard._words import refuse_arguments, refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
+from nco_guard.values import Cleaner
 
 __all__ = ["ChatNCOGuard"]
 
@@ -498,9 +498,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     def _checked(self, reply: Reply) -> Reply:
         """Text that will be parsed holds nothing that only parsing brings out, such as 4e15."""
         if self._json:
-            Cleaner(self._enforced(), "raise", where="structured output", record=False).json_text(
-                reply.content
-            )
+            Cleaner(self._enforced(), "raise", where="structured output").json_text(reply.content)
         return reply
 
     def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:

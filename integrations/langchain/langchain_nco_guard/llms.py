@@ -15,15 +15,15 @@ from langchain_core.outputs import Generation, GenerationChunk, LLMResult
 from langchain_huggingface import HuggingFacePipeline
 from pydantic import ConfigDict, field_validator, model_validator
 
-from langchain_nco_guard._chat_format import Reply
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._words import refuse_arguments, refuse_other_words
+from langchain_nco_guard._messages import Reply
+from langchain_nco_guard._options import refuse_arguments, refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
-from nco_guard.engines.hf.streaming import ReaderLeft
+from nco_guard.engines.hf.streamers import ReaderLeft
 from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call

@@ -15,8 +15,8 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
 from langchain_nco_guard._agent import guarded_request, guarded_tool_request, refuse_unguarded_models
-from langchain_nco_guard._cleaning import Cleaner
-from langchain_nco_guard._models import mapped
+from langchain_nco_guard._cleaning import RecordingCleaner
+from langchain_nco_guard._wrappers import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatModel
 from nco_guard import Guard, OnMatch, arguments
@@ -85,15 +85,19 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         }
         others: OnMatch = "raise" if action == "raise" else "redact"  # nobody could be asked again for them
         self._input = (
-            Cleaner(self.guard, others, replacement=replacement, where="input") if check_input else None
+            RecordingCleaner(self.guard, others, replacement=replacement, where="input")
+            if check_input
+            else None
         )
         self._results = (
-            Cleaner(self.guard, others, replacement=replacement, where="tool result")
+            RecordingCleaner(self.guard, others, replacement=replacement, where="tool result")
             if check_tool_results
             else None
         )
         final: OnMatch = "redact" if action == "redact" else "raise"
-        self._final = Cleaner(self.guard, final, replacement=replacement, where="model output", record=False)
+        self._final = RecordingCleaner(
+            self.guard, final, replacement=replacement, where="model output", record=False
+        )
         self._make_requests()
         # Refused now rather than in the middle of an answer.
         self.guard.stream_verifier(replacement=replacement)
@@ -183,7 +187,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return self._checked_result(await handler(self._prepared_tool(request)))
 
 
-def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
+def _cleaned_tool(tool: BaseTool, cleaner: RecordingCleaner) -> BaseTool:
     """A tool like this one, its result cleaned before LangChain shows it to callbacks."""
     cleaned = tool.model_copy()
     # LangChain reads the signatures of these two, so they are replaced one by one and keep theirs.
@@ -207,7 +211,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: Cleaner) -> BaseTool:
     return cleaned
 
 
-def _clean_error(error: BaseException, cleaner: Cleaner) -> BaseException:
+def _clean_error(error: BaseException, cleaner: RecordingCleaner) -> BaseException:
     """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result."""
     if isinstance(
         error, GraphBubbleUp

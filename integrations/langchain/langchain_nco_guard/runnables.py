@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig, RunnableGenerator
 
-from langchain_nco_guard._cleaning import Cleaner
+from langchain_nco_guard._cleaning import RecordingCleaner
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
@@ -108,8 +108,8 @@ class GuardRunnable(_Step):
     def _whole(self, value: Any) -> Any:
         return self._cleaner().value(value)
 
-    def _cleaner(self) -> Cleaner:
-        return Cleaner(self.guard, self.action, replacement=self._replacement)
+    def _cleaner(self) -> RecordingCleaner:
+        return RecordingCleaner(self.guard, self.action, replacement=self._replacement)
 
     def _reader(self) -> Reader[Any]:
         return self._cleaner().stream()

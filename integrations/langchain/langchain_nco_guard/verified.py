@@ -16,12 +16,12 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.utils import LC_ID_PREFIX
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
-from langchain_nco_guard._cleaning import Cleaner
+from langchain_nco_guard._cleaning import RecordingCleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import VerifiedFields
-from langchain_nco_guard._models import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard._structured import verified_structured_output
 from langchain_nco_guard._unobserved import UnobservedCalls
+from langchain_nco_guard._wrappers import callbacks_of, described, model_of, uncached, with_tools
 from langchain_nco_guard.runnables import guard_runnable
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -230,9 +230,9 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         """What is done about a match in one attempt."""
         return "redact" if self.action == "redact" else "raise"
 
-    def _cleaner(self, kwargs: Mapping[str, Any]) -> Cleaner:
+    def _cleaner(self, kwargs: Mapping[str, Any]) -> RecordingCleaner:
         parsed = self._parsed(kwargs)
-        return Cleaner(
+        return RecordingCleaner(
             self.guard, self._each_time, replacement=self.replacement, where="model output", parsed=parsed
         )
 
@@ -240,7 +240,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         """Whether somebody will parse the text of the answer."""
         return self._json or kwargs.get("response_format") is not None
 
-    def _unobserved(self, cleaner: Cleaner) -> UnobservedCalls:
+    def _unobserved(self, cleaner: RecordingCleaner) -> UnobservedCalls:
         return UnobservedCalls(self._configurable, lambda error: cleaner.error(error, LangChainException))
 
     def _request(
@@ -249,7 +249,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         return {**kwargs, "config": inside.config, **({} if stop is None else {"stop": stop})}
 
     @staticmethod
-    def _clean(cleaner: Cleaner, messages: Sequence[Any]) -> ChatResult:
+    def _clean(cleaner: RecordingCleaner, messages: Sequence[Any]) -> ChatResult:
         made = [cleaner.value(_own(message)) for message in messages]
         return ChatResult(generations=[ChatGeneration(message=message) for message in made])
 

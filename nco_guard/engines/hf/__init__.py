@@ -10,7 +10,7 @@ from nco_guard.engines.hf.generation import generate, stream
 from nco_guard.engines.hf.parameters import BatchOptions, GenerationOptions, StreamOptions
 from nco_guard.engines.hf.pipeline import WrappedPipeline, wrap
 from nco_guard.engines.hf.processor import GuardLogitsProcessor
-from nco_guard.engines.hf.streaming import TextStream
+from nco_guard.engines.hf.streamers import TextStream
 from nco_guard.engines.rows import StepReport
 
 __all__ = [

@@ -26,7 +26,7 @@ from nco_guard.engines.hf.inputs import (
 from nco_guard.engines.hf.options import Settings, checked_list
 from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
 from nco_guard.engines.hf.processor import GuardLogitsProcessor
-from nco_guard.engines.hf.streaming import HoldingStreamer, ReaderLeft, TextStream, check_streamer
+from nco_guard.engines.hf.streamers import HoldingStreamer, ReaderLeft, TextStream, check_streamer
 from nco_guard.engines.recording import Recording, Recordings, begun
 from nco_guard.engines.rows import OnStep
 from nco_guard.engines.streaming import in_pieces

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Fields", "Leaf", "leaves", "parse", "replaced", "shown_path"]
+__all__ = ["Leaf", "RecordFields", "leaves", "parse", "replaced", "shown_path"]
 
 # Where a value is: the path of what holds it, and a key or a place in an array.
 Path = tuple["Path | None", str | int]
@@ -39,7 +39,7 @@ _LEAF = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-class Fields:
+class RecordFields:
     r"""Which values of a record are asked for, by dotted names: `user.name`, `messages.content`.
 
     Arrays are gone through: `messages.content` is the content of every message. A name that holds more than a text
@@ -71,7 +71,7 @@ def parse(line: str) -> Any:
     return _DECODER.decode(line)
 
 
-def leaves(record: Any, fields: Fields) -> Iterator[Leaf]:
+def leaves(record: Any, fields: RecordFields) -> Iterator[Leaf]:
     """The texts of a record that are asked for, from left to right."""
     index = 0
 

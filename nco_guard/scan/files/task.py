@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.errors import InputError, RedactionError
-from nco_guard.scan.files.records import Fields, Leaf, leaves, parse, replaced, shown_path
+from nco_guard.scan.files.records import Leaf, RecordFields, leaves, parse, replaced, shown_path
 from nco_guard.scan.files.sources import STDIN, Source, lines_of, texts_of
 from nco_guard.scan.findings import Finding
 from nco_guard.scan.replacing import Replacer
@@ -269,7 +269,7 @@ class _Lines:
 def _verify_records(
     verifier: Verifier, task: Task, result: FileResult, copy: IO[str] | None, told: Callable[[int], None]
 ) -> None:
-    fields = Fields(task.fields)
+    fields = RecordFields(task.fields)
     # So that a replacement that is forbidden is refused before anything is written.
     replacer = None if copy is None else Replacer(verifier.compiled, task.replacement)
     for lines, count in lines_of(task.source):
@@ -288,7 +288,7 @@ def _verify_records(
 class _Batch:
     """Some lines of a file: read first, then verified together."""
 
-    def __init__(self, verifier: Verifier, task: Task, result: FileResult, fields: Fields) -> None:
+    def __init__(self, verifier: Verifier, task: Task, result: FileResult, fields: RecordFields) -> None:
         self._verifier = verifier
         self._task = task
         self._result = result

@@ -21,7 +21,7 @@ from nco_guard import BoundGuard, Guard
 from nco_guard.audit import correlated
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import generate_ids
-from nco_guard.engines.hf.streaming import ReaderLeft
+from nco_guard.engines.hf.streamers import ReaderLeft
 from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import GenerationError
 from nco_guard.values import Event, ReplyReader, Text, ToolCall

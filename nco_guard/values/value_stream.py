@@ -10,7 +10,7 @@ from nco_guard.copies import Begun
 from nco_guard.errors import ClosedError, RedactionError
 from nco_guard.values.flows import TextFlow
 from nco_guard.values.joining import NOTHING, Joined, front_of, summed
-from nco_guard.values.pieces import BlockFlow, Room
+from nco_guard.values.pieces import BlockFlow, CleanerLike
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.shapes import copied
 from nco_guard.values.texts import texts_of
@@ -51,8 +51,8 @@ class ValueStream(Begun):
         'Write to [redacted], please.'
     """
 
-    def __init__(self, room: Room, role: Role = Role.VALUE) -> None:
-        self._room = room
+    def __init__(self, cleaner: CleanerLike, role: Role = Role.VALUE) -> None:
+        self._cleaner = cleaner
         self._role = role
         self._parts: Parts | None = None
         self._closed = False
@@ -67,7 +67,7 @@ class ValueStream(Begun):
             shown += self._parts.finish()
             self._parts = None
         if self._parts is None:
-            self._parts = _parts(self._room, piece, self._role)
+            self._parts = _parts(self._cleaner, piece, self._role)
         shown += self._parts.feed(piece)
         self._closed = False
         return shown
@@ -80,28 +80,28 @@ class ValueStream(Begun):
         return [] if self._parts is None else self._parts.finish()
 
 
-def _parts(room: Room, piece: Any, role: Role) -> Parts:
+def _parts(cleaner: CleanerLike, piece: Any, role: Role) -> Parts:
     """How pieces like this one are joined."""
     if role in (Role.VALUE, Role.TEXT, Role.BLOCKS):
         if isinstance(piece, str):
-            return _Text(room)
-        if (chunks := _chunks(room, piece)) is not None:
+            return _Text(cleaner)
+        if (chunks := _chunks(cleaner, piece)) is not None:
             return chunks
-    quiet = room.unrecorded()
-    return Joined(room, role, front_of(quiet, piece, role, lambda part: _chunks(quiet, part)))
+    quiet = cleaner.unrecorded()
+    return Joined(cleaner, role, front_of(quiet, piece, role, lambda part: _chunks(quiet, part)))
 
 
-def _chunks(room: Room, piece: Any) -> _Chunks | None:
+def _chunks(cleaner: CleanerLike, piece: Any) -> _Chunks | None:
     fields = fields_of(type(piece))
-    return None if fields is None or fields.chunk is None else _Chunks(room, fields)
+    return None if fields is None or fields.chunk is None else _Chunks(cleaner, fields)
 
 
 class _Text:
     """Pieces of a text."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._flow = TextFlow(room.finder, room.action, room.where)
+    def __init__(self, cleaner: CleanerLike) -> None:
+        self._cleaner = cleaner
+        self._flow = TextFlow(cleaner.finder, cleaner.action, cleaner.where)
         self._shown = False
 
     def takes(self, piece: Any) -> bool:
@@ -116,11 +116,11 @@ class _Text:
         """Whether a piece of a class derived from `str` is shown as it came: nothing of it waits, in it is nothing."""
         if type(piece) is str or not str.__eq__(piece, shown):
             return False
-        return not self._room.finder.rules(texts_of(piece))
+        return not self._cleaner.finder.rules(texts_of(piece))
 
     def finish(self) -> list[Any]:
         text = "".join(part.text for part in self._flow.finish())
-        self._room.recorded(self._flow)
+        self._cleaner.recorded(self._flow)
         # Even nothing is an answer.
         return [text] if text or not self._shown else []
 
@@ -128,8 +128,8 @@ class _Text:
 class _Chunks:
     """Objects that `+` joins: their texts flow, everything else is kept and comes last."""
 
-    def __init__(self, room: Room, fields: Fields) -> None:
-        self._room = room
+    def __init__(self, cleaner: CleanerLike, fields: Fields) -> None:
+        self._cleaner = cleaner
         self._fields = fields
         self._flowing = [n for n, role in fields.roles.items() if role in (Role.TEXT, Role.BLOCKS)]
         self._flows: dict[str, BlockFlow] = {}
@@ -162,14 +162,14 @@ class _Chunks:
 
     def _released(self, ready: list[Any]) -> list[Any]:
         """What may be shown: blocks are looked at as they stand beside those that were shown."""
-        if not self._lists or self._room.action == "report":
+        if not self._lists or self._cleaner.action == "report":
             self._shown = reduce(summed, ready, self._shown)
             return ready
         self._pending += ready
         if self._waits or not self._pending:
             return []
         total = reduce(summed, self._pending, self._shown)
-        if self._room.finder.rules(texts_of(total)):
+        if self._cleaner.finder.rules(texts_of(total)):
             self._waits = True
             return []
         self._shown, ready, self._pending = total, self._pending, []
@@ -177,7 +177,7 @@ class _Chunks:
 
     def _flow(self, name: str) -> BlockFlow:
         if name not in self._flows:
-            self._flows[name] = BlockFlow(self._room)
+            self._flows[name] = BlockFlow(self._cleaner)
         return self._flows[name]
 
     def _pieces(self, piece: Any, shown: Mapping[str, list[Any]]) -> list[Any]:
@@ -189,7 +189,7 @@ class _Chunks:
         assert self._fields.chunk is not None
         bare = self._fields.chunk(piece, dict.fromkeys(fields, ""))
         if bare != self._bare[0]:
-            self._bare = bare, self._room.value(bare)
+            self._bare = bare, self._cleaner.value(bare)
         return [self._fields.chunk(self._bare[1], fields)]
 
     def finish(self) -> list[Any]:
@@ -197,17 +197,17 @@ class _Chunks:
         kept: dict[str, Any] = {}
         for name, blocks in self._flows.items():
             for flow in blocks.flows:
-                self._room.recorded(flow)
+                self._cleaner.recorded(flow)
             if blocks.rest:
                 kept[name] = [*(getattr(self._rest, name, None) or []), *self._joined(name, blocks.rest)]
-        last = self._room.value(copied(self._rest, kept) if kept else self._rest)
+        last = self._cleaner.value(copied(self._rest, kept) if kept else self._rest)
         pieces = [*self._pending, *self._pieces(self._rest, shown), last]
-        if not self._lists or self._room.action == "report":
+        if not self._lists or self._cleaner.action == "report":
             return pieces
-        rules = self._room.finder.rules(texts_of(reduce(summed, pieces, self._shown)))
-        if rules or self._room.action == "raise":
+        rules = self._cleaner.finder.rules(texts_of(reduce(summed, pieces, self._shown)))
+        if rules or self._cleaner.action == "raise":
             # Blocks that do not flow come last, so that others may stand next to them than in the whole.
-            final = self._room.unrecorded().value(self._whole)
+            final = self._cleaner.unrecorded().value(self._whole)
         if rules:
             if self._shown is not NOTHING:
                 raise RedactionError(rules)  # what was shown cannot be taken back
