@@ -6,20 +6,27 @@ something that is not in them.
 
 from __future__ import annotations
 
+import difflib
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from nco_guard.errors import ArgumentError, ArgumentValueError
 
 __all__ = [
     "OnMatch",
+    "as_whole",
     "choice",
     "file_path",
     "function",
+    "meant",
+    "names_arguments",
+    "near",
     "one_by_one",
     "text",
     "texts",
@@ -28,6 +35,9 @@ __all__ = [
     "whole",
     "whole_characters",
 ]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 OnMatch = Literal["redact", "raise", "report", "drop", "retry"]
 """What to do about a match: replace it, raise `ViolationError`, report it and change nothing, leave out what holds it,
@@ -43,16 +53,26 @@ def whole(name: str, value: Any, remedy: str, *, least: int | None = None) -> in
 
     `least`: `ArgumentValueError` for what is smaller.
     """
-    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+    if _is_truth(value):
         raise ArgumentError(f"{name}: a truth value is no number; {remedy}")
-    try:
-        number = operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        kind = type(value).__name__
-        raise ArgumentError(f"{name}: a whole number is needed, not {kind}; {remedy}") from None
+    number = as_whole(value)
+    if number is None:
+        raise ArgumentError(f"{name}: a whole number is needed, not {type(value).__name__}; {remedy}")
     if least is not None and number < least:
         raise ArgumentValueError(f"{name} must be {least} or more, got {number}; {remedy}")
     return number
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool) or "bool" in str(getattr(value, "dtype", ""))
+
+
+def as_whole(value: Any) -> int | None:
+    """A whole number, of Python, NumPy or a tensor of one, as an int; None for anything else, truth values too."""
+    try:
+        return None if _is_truth(value) else operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
@@ -61,6 +81,32 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ArgumentError(f"{name}: {type(value).__name__} is no list; {remedy}")
     return tuple(sorted({whole(name, each, remedy) for each in value}))
+
+
+def near(word: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str | None:
+    """The known name that somebody meant who wrote `word`; None if it is like none of them."""
+    names = sorted(known)
+    synonym = (synonyms or {}).get(word)
+    return synonym if synonym in names else next(iter(difflib.get_close_matches(word, names, n=1)), None)
+
+
+def meant(name: str | None, otherwise: str = "") -> str:
+    """The end of a message about a name that is not known: the one that was meant, or else what to do."""
+    return otherwise if name is None else f", did you mean {name!r}?"
+
+
+def names_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A function that refuses keywords which it does not have by `ArgumentError`, with the name that was meant."""
+    known = [name for name in signature(function).parameters if name != "self" and name != "cls"]
+
+    @wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if unknown := [name for name in kwargs if name not in known]:
+            end = meant(near(unknown[0], known), f"; it takes {', '.join(known)}")
+            raise ArgumentError(f"{unknown[0]}: {function.__qualname__} has no such argument{end}")
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def truth(name: str, value: Any) -> bool:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from nco_guard.arguments import OnMatch
+from nco_guard.arguments import OnMatch, names_arguments
 from nco_guard.audit import History, PolicyLog, Sink
 from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
@@ -89,6 +89,7 @@ class Guard(Shared):
         'Write to [redacted].'
     """
 
+    @names_arguments
     def __init__(
         self,
         policy: Policy,
@@ -130,6 +131,7 @@ class Guard(Shared):
         self._begin(arrived(policy, self._store))
 
     @classmethod
+    @names_arguments
     def from_file(
         cls,
         path: str | os.PathLike[str],

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
-from nco_guard.errors import NCOGuardError, PatternError, PolicyError, PresetError, TokenizerError
+from nco_guard.errors import (
+    ArgumentError,
+    NCOGuardError,
+    PatternError,
+    PolicyError,
+    PresetError,
+    TokenizerError,
+)
 from nco_guard.testing import tiny_tokenizer
 
 POLICY = Policy(
@@ -124,3 +131,13 @@ def test_a_guard_has_what_people_use_and_its_docstring_and_page_say_all_of_it() 
     for name in members:
         assert f"`{name}`" in str(Guard.__doc__).partition("\n\n    Building")[0]
         assert f"::: nco_guard.Guard.{name}\n" in page
+
+
+def test_keywords_that_a_guard_does_not_have_are_named() -> None:
+    policy = Policy.from_presets("pii")
+    with pytest.raises(ArgumentError, match=r"cach: .* no such argument, did you mean 'cache'"):
+        Guard(policy, cach=True)  # type: ignore[call-arg]
+    with pytest.raises(ArgumentError, match=r"zzz: .* it takes policy, audit, cache"):
+        Guard(policy, zzz=True)  # type: ignore[call-arg]
+    with pytest.raises(ArgumentError, match=r"audits: .* did you mean 'audit'"):
+        Guard.from_file("policy.yaml", audits=None)  # type: ignore[call-arg]

@@ -24,7 +24,7 @@ from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "OnStep", "RowMasker", "StepReport", "forced_token", "kept_limit"]
+__all__ = ["LiveRows", "OnStep", "RowMasker", "StepReport", "forced_token", "kept_limit", "no_token_left"]
 
 T = TypeVar("T")
 
@@ -139,6 +139,14 @@ def forced_token(row: int, rules: Sequence[str]) -> str:
     return (
         f"row {row}: a token was written that the guard forbids ({reason}); what follows is guarded, but this text "
         f"is not what the policy allows. Put the guard last among the processors, after whatever forces tokens"
+    )
+
+
+def no_token_left(row: int, resolution: str) -> str:
+    """What is said of a dead end that is an error; resolution: the policy's `on_dead_end`, and what came of it."""
+    return (
+        f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {resolution}); if "
+        f"another processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
     )
 
 
@@ -304,11 +312,7 @@ class RowMasker:
                 "not decided within the bound, so the text can neither go on nor end here; use guard.generate, which "
                 "ends it where it may end, or make the rule's counted repeats shorter"
             )
-        error = DeadEndError(
-            f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {wanted}, "
-            f"resolved by: {name}); if another processor masks tokens as well (min_new_tokens, "
-            f"suppress_tokens, ...), relax it"
-        )
+        error = DeadEndError(no_token_left(row, f"{wanted}, resolved by: {name}"))
         token = None if self._on_failure is None else self._on_failure(row, error)
         if token is None:
             raise error

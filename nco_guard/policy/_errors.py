@@ -6,13 +6,13 @@ value of the policy: forbidden strings are often the very thing that must not en
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from nco_guard import arguments
 from nco_guard.errors import PatternError, PolicyError
 
 __all__ = [
@@ -93,12 +93,7 @@ FIELDS = (
 
 def near(word: object, known: Iterable[str]) -> str | None:
     """The known name that somebody meant who wrote `word`; None if it is like none of them."""
-    names = sorted(known)
-    if not isinstance(word, str):
-        return None
-    if word in _SYNONYMS and _SYNONYMS[word] in names:
-        return _SYNONYMS[word]
-    return next(iter(difflib.get_close_matches(word, names, n=1)), None)
+    return arguments.near(word, known, _SYNONYMS) if isinstance(word, str) else None
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
@@ -134,7 +129,7 @@ def _choice(given: object, expected: str) -> str:
     words = re.findall(r"'([^']*)'", expected)
     word = given.casefold() if isinstance(given, str) else ""
     meant = _MEANT[word] if _MEANT.get(word) in words else near(word, words)
-    return f"{expected} is needed" + (f", did you mean {meant!r}?" if meant is not None else "")
+    return f"{expected} is needed{arguments.meant(meant)}"
 
 
 def _rebuilt(error: PolicyError, message: str, rule_id: str | None, field: str | None) -> PolicyError:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from nco_guard.errors import ArgumentError, PresetError
+from nco_guard.errors import ArgumentError, PolicyError, PresetError
 from nco_guard.policy import presets
-from nco_guard.policy._errors import named
+from nco_guard.policy._errors import named, placed
 from nco_guard.policy.models import Policy
 from nco_guard.policy.rules import AutomatonRule, RegexRule, StringRule
 
 __all__ = ["checked_policy", "given_policy", "no_policy"]
 
 _WANTED = "a Guard, a Policy, the path of a policy file, a preset's name or a list of names"
+_JOIN = "join policies by their rules: one.with_rules(*other.rules)"
 _PATHS = (".yaml", ".yml", ".json")
 _SEPARATORS = {"/", os.sep, os.altsep or os.sep}
 
@@ -38,8 +39,8 @@ def checked_policy(value: Any) -> Policy:
     return value
 
 
-def given_policy(source: Any) -> Policy:
-    """The policy that is given as `guard=`: a `Policy`, a path, or names of presets.
+def given_policy(source: Any, argument: str = "guard") -> Policy:
+    """The policy that is given as `guard=` (or `argument`, which errors name): a `Policy`, a path, or names of presets.
 
     A path is an `os.PathLike`, or a str that ends in .yaml, .yml or .json or holds a path separator; any other str is
     the name of a preset, whatever files there are. A list or tuple holds names. Errors: `ArgumentError` for anything
@@ -48,17 +49,27 @@ def given_policy(source: Any) -> Policy:
     if isinstance(source, Policy):
         return source
     if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
-        return Policy.from_file(source)
+        try:
+            return Policy.from_file(source)
+        except PolicyError as error:
+            raise placed(error, field=argument) from error
     names = (source,) if isinstance(source, str) else source
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise no_policy(f"guard: {_WANTED} is needed", source)
+    if not isinstance(names, list | tuple) or not any(isinstance(name, str) for name in names):
+        raise no_policy(f"{argument}: {_WANTED} is needed", source)
     known = presets.available()
-    if unknown := [name for name in names if name not in known]:
-        raise PresetError(
-            f"there is no preset {named(unknown[0], known)}; there are: {', '.join(known)}; a path ends in "
-            f"{', '.join(_PATHS)} or holds a separator",
-            field="guard",
-        )
+    for number, name in enumerate(names):
+        where = argument if isinstance(source, str) else f"{argument}[{number}]"
+        if not isinstance(name, str) or (name not in known and _is_path(name)):
+            given = "a path" if isinstance(name, str) else type(name).__name__
+            raise ArgumentError(f"{where}: a list holds names of presets, not {given}; {_JOIN}")
+        if name not in known:
+            raise PresetError(
+                f"there is no preset {named(name, known)}; there are: {', '.join(known)}; a path ends in "
+                f"{', '.join(_PATHS)} or holds a separator",
+                field=where,
+            )
+        if name in names[:number]:
+            raise PresetError(f"the preset {name!r} is named twice; leave one out", field=where)
     return _of_presets(tuple(names))
 
 

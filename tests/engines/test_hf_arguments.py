@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import pipeline
+from transformers import GenerationConfig, pipeline
 
 from nco_guard import Guard
 from nco_guard.engines.hf import GuardLogitsProcessor
@@ -124,3 +125,64 @@ def test_an_option_that_is_none_is_not_given(guard: Guard, byte_level: Any, mode
     wanted = guard.generate(model, byte_level, "a", max_new_tokens=4).texts
     nothing = {"num_beams": None, "stop_strings": None, "logits_processor": None, "streamer": None}
     assert guard.generate(model, byte_level, "a", max_new_tokens=4, **nothing).texts == wanted
+
+
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"stop": 3}, "did you mean 'stop_strings'"),
+    ({"temperature": "hot"}, "temperature: a number from 0 on is needed"),
+    ({"temperature": 0, "do_sample": True}, "temperature: 0 is no sampling; leave do_sample out"),
+    ({"do_sample": "yes"}, "do_sample: True or False is needed"),
+    ({"top_p": "x"}, "top_p: a number from 0 to 1 is needed"),
+    ({"top_k": -1}, "top_k: a whole number of at least 0 is needed"),
+    ({"repetition_penalty": 0}, "repetition_penalty: a number above 0 is needed"),
+    ({"min_new_tokens": -1}, "min_new_tokens: a whole number of at least 0"),
+    ({"max_time": "x"}, "max_time: a number above 0 is needed"),
+    ({"bad_words_ids": 3}, "bad_words_ids: a list of lists of token ids"),
+    ({"prefix_allowed_tokens_fn": 3}, "prefix_allowed_tokens_fn: give a function"),
+    ({"generation_config": GenerationConfig(top_p=3.0)}, "generation_config.top_p: a number from 0 to 1"),
+    ({"inputs": torch.zeros(1, 2, dtype=torch.int64)}, "^inputs: "),
+    ({"attention_mask": 3}, "^attention_mask: "),
+    ({"guard": "pii"}, r"^guard: the guard is the one that is called; .* guards=\[\.\.\.\]"),
+    (
+        {"num_beams": 2, "num_return_sequences": 3},
+        "^num_(return_sequences: num_beams=2 finds no more|beams, )",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), ODD)
+def test_odd_options_are_named_wherever_a_model_writes(
+    guard: Guard, byte_level: Any, model_of: ModelOf, options: dict[str, Any], says: str
+) -> None:
+    model = model_of(byte_level)
+    given = {"max_new_tokens": 2, **options}
+    pipe = guard.wrap(pipeline("text-generation", model=model, tokenizer=byte_level))
+    calls: list[Callable[[], Any]] = [
+        lambda: guard.generate(model, byte_level, "a b", **given),
+        lambda: guard.stream(model, byte_level, "a b", **given),
+        lambda: pipe("a b", **given),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedError, match=says):
+            call()
+
+
+def test_texts_and_lengths_that_do_not_go_together(guard: Guard, byte_level: Any, model_of: ModelOf) -> None:
+    model = model_of(byte_level)
+    with pytest.raises(UnsupportedError, match=r"num_return_sequences: greedy .* num_beams=2"):
+        guard.generate(model, byte_level, "a", max_new_tokens=2, num_return_sequences=2)
+    size = len(byte_level("a b c").input_ids)
+    for call in (guard.generate, lambda *given, **options: list(guard.stream(*given, **options))):
+        with pytest.raises(UnsupportedError, match=f"max_length: {size} counts the prompt .* max_new_tokens"):
+            call(model, byte_level, "a b c", max_length=size)
+    assert len(guard.generate(model, byte_level, "a b c", max_length=size + 2).token_ids[0]) <= 2
+
+
+def test_numbers_of_other_kinds_are_numbers(guard: Guard, byte_level: Any, model_of: ModelOf) -> None:
+    model = model_of(byte_level)
+    wanted = guard.generate(model, byte_level, "a", max_new_tokens=4, repetition_penalty=2.0).texts
+    for two, four in ((2, np.int64(4)), (np.float32(2), torch.tensor(4))):
+        assert (
+            guard.generate(model, byte_level, "a", max_new_tokens=four, repetition_penalty=two).texts
+            == wanted
+        )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
-from transformers import GenerationConfig, GenerationMixin
+import torch
+from transformers import CompileConfig, GenerationConfig, GenerationMixin
 
 from nco_guard import Guard, Policy
 from nco_guard.engines import hf
 from nco_guard.engines.hf import BatchOptions, GenerationOptions, StreamOptions
 from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
+from nco_guard.engines.hf.kinds import check_kinds
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.parameters import ProcessorOptions
 from nco_guard.errors import UnsupportedError
@@ -45,6 +49,7 @@ VALUES: dict[str, Any] = {
     "stopping_criteria": [],
     "cache_implementation": "static",
     "watermarking_config": {},
+    "continuous_batching_config": None,
 }
 
 
@@ -62,13 +67,40 @@ def known() -> set[str]:
 
 def value_of(name: str, model: Any) -> Any:
     special = {"generation_config": GenerationConfig(), "assistant_model": model, "streamer": hf_streamer()}
-    return {**VALUES, **special}.get(name, 0.5)
+    return (
+        {**VALUES, **special}[name] if name in VALUES | special else next(filter(partial(fits, name), LIKELY))
+    )
+
+
+def fits(name: str, value: Any) -> bool:
+    with suppress(UnsupportedError):
+        check_kinds({name: value})
+        return True
+    return False
 
 
 def hf_streamer() -> Any:
     from transformers.generation.streamers import BaseStreamer
 
     return BaseStreamer()
+
+
+# Of the values of other options, the first that one can have.
+LIKELY = [
+    0.5,
+    1,
+    True,
+    False,
+    [1],
+    [[1]],
+    [[[1], 0.5]],
+    (1, 1.5),
+    {},
+    "constant",
+    CompileConfig(),
+    torch.ones(1, 1),
+    fits,
+]
 
 
 def taken(model: Any, check: Callable[[str, Any], None]) -> set[str]:
@@ -84,7 +116,7 @@ def taken(model: Any, check: Callable[[str, Any], None]) -> set[str]:
 
 def test_generation_options_are_what_generate_takes(model: Any) -> None:
     def check(name: str, value: Any) -> None:
-        settings = Settings(model, {name: value})
+        settings = Settings(model, {"do_sample": True, name: value})
         settings.refuse_unsupported()
         settings.refuse_unknown()
 
@@ -95,7 +127,7 @@ def test_stream_options_are_what_stream_takes(guard: Guard, byte_level: Any, mod
     def check(name: str, value: Any) -> None:
         if name == "attention_mask":  # given by a text as well
             return
-        guard.stream(model, byte_level, "a", **{name: value})  # type: ignore[misc]
+        guard.stream(model, byte_level, "a", **{"do_sample": True, name: value})  # type: ignore[misc]
 
     assert taken(model, check) == set(StreamOptions.__annotations__)
 

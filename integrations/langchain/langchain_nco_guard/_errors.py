@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nco_guard.errors import NCOGuardError
+from nco_guard.arguments import meant, near
+from nco_guard.errors import ArgumentValueError, NCOGuardError
 
 __all__ = ["TypedErrors"]
 
@@ -22,4 +23,16 @@ class TypedErrors:
                 cause = detail.get("ctx", {}).get("error")
                 if isinstance(cause, NCOGuardError):
                     raise cause from None
-            raise
+            raise self._refused(error) from None
+
+    @classmethod
+    def _refused(cls, error: ValidationError) -> ArgumentValueError:
+        """The first of pydantic's complaints, without what was given; a name that is not known explains others."""
+        details = error.errors(include_url=False, include_input=False)
+        first = next((each for each in details if each["type"] == "extra_forbidden"), details[0])
+        name = ".".join(map(str, first["loc"]))
+        if first["type"] != "extra_forbidden":
+            return ArgumentValueError(f"{name}: {first['msg'][:1].lower()}{first['msg'][1:]}")
+        known = cls.model_fields  # type: ignore[attr-defined]
+        end = meant(near(name, known), "; leave it out")
+        return ArgumentValueError(f"{name}: {cls.__name__} has no such argument{end}")

@@ -47,6 +47,8 @@ from langchain_nco_guard._structured import parsed_output
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult
 from nco_guard.engines.hf.generation import bind_to_model
+from nco_guard.engines.hf.inputs import check_loaded, encode_text
+from nco_guard.engines.hf.kinds import check_kinds, stop_strings
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
@@ -170,11 +172,12 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             raise UnsupportedError(
                 "tokenizer: a model object comes without one; pass the model's own tokenizer"
             )
-        if not hasattr(self.model, "generate") or not hasattr(self.model, "config"):
+        if isinstance(self.model, BaseChatModel):
             raise UnsupportedError(
-                f"model: a transformers model is needed, got {type(self.model).__name__}; for other chat models use "
-                "NCOGuardMiddleware or VerifiedChatModel"
+                f"model: {type(self.model).__name__} is a chat model of LangChain; use NCOGuardMiddleware or "
+                "VerifiedChatModel for it"
             )
+        check_loaded(self.model, self.tokenizer)
         if getattr(self.model.config, "is_encoder_decoder", False):
             raise UnsupportedError("model: encoder-decoder models have no chat template; use GuardedPipeline")
         if not getattr(self.tokenizer, "chat_template", None):
@@ -209,6 +212,10 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     def _enforced(self, guard: GuardSource | None = None) -> Guard:
         """Everything that a call enforces."""
         return reduce(joined, self._also, guard_for_call(self.guard, guard))
+
+    def _stops(self, stop: Any) -> tuple[str, ...]:
+        """The stop strings of a call, this model's own among them."""
+        return tuple(dict.fromkeys((*stop_strings(self.stop), *stop_strings(stop))))
 
     def _resolve_model_profile(self) -> ModelProfile:
         """What the model takes and gives, as far as its configuration says."""
@@ -277,8 +284,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             params["ls_temperature"] = temperature
         if limit is not None:
             params["ls_max_tokens"] = limit
-        if stops := [*(self.stop or ()), *(stop or ())]:
-            params["ls_stop"] = stops
+        if stops := self._stops(stop):
+            params["ls_stop"] = list(stops)
         return params
 
     def get_token_ids(self, text: str) -> list[int]:
@@ -361,14 +368,16 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 raise UnsupportedError(
                     f"generation_kwargs[{name!r}]: it is {field}=... of this chat model; leave it out"
                 )
+        for name, like in (("max_tokens", "max_new_tokens"), ("timeout", "max_time")):
+            check_kinds({name: wanted[name]}, like=like)
         if wanted["max_tokens"] is not None:
             options["max_new_tokens"] = wanted["max_tokens"]
         if wanted["timeout"] is not None:
-            options["max_time"] = float(wanted["timeout"])
+            options["max_time"] = wanted["timeout"]
         if wanted["temperature"] == 0:
             options["do_sample"] = False
         elif wanted["temperature"] is not None:
-            options |= {"do_sample": True, "temperature": float(wanted["temperature"])}
+            options |= {"do_sample": True, "temperature": wanted["temperature"]}
         if options.get("do_sample", True):
             options |= {name: wanted[name] for name in ("top_p", "top_k") if wanted[name] is not None}
         options |= {name: value for name, value in given.items() if name not in wanted}
@@ -403,9 +412,9 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             by_name = {tool["function"]["name"]: tool["function"] for tool in tools}
             name = choice if choice in by_name else self._likeliest(prompt, [*by_name])
             prefill = _opening(name) + ', "arguments": ' + _arguments_opening(by_name[name])
-        encoded = self._encode(prompt + prefill)
+        encoded = encode_text(self.tokenizer, self.model, prompt + prefill)
         ids = encoded["input_ids"][0].tolist()
-        stops = tuple(dict.fromkeys((*(self.stop or ()), *(stop or ()))))
+        stops = self._stops(stop)
         options = self._options(given)
         if stops:
             options["stop_strings"] = list(stops)
@@ -421,12 +430,6 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             prompt_tokens=len(ids),
         )
 
-    def _encode(self, text: str) -> dict[str, Any]:
-        encoded = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
-        return {
-            name: value.to(self.model.device) for name, value in encoded.items() if name != "token_type_ids"
-        }
-
     def _likeliest(self, prompt: str, names: Sequence[str]) -> str:
         """The tool that the model itself would rather call: the likeliest opening."""
         if len(names) == 1:
@@ -435,8 +438,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     @torch.inference_mode()
     def _log_probability(self, prompt: str, name: str) -> float:
-        start = self._encode(prompt)["input_ids"].shape[1]
-        encoded = self._encode(prompt + _opening(name))
+        start = encode_text(self.tokenizer, self.model, prompt)["input_ids"].shape[1]
+        encoded = encode_text(self.tokenizer, self.model, prompt + _opening(name))
         ids = encoded["input_ids"]
         scores = self.model(**encoded).logits[0, start - 1 : -1].float().log_softmax(-1)
         return float(scores.gather(1, ids[0, start:, None]).sum())

@@ -21,6 +21,7 @@ from langchain_nco_guard._options import refuse_arguments, refuse_other_words
 from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
 from nco_guard.engines.hf.generation import bind_to_model
+from nco_guard.engines.hf.kinds import stop_strings
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.streamers import ReaderLeft
@@ -238,7 +239,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         **kwargs: Any,
     ) -> LLMResult:
         llm = self.for_call(kwargs)
-        return llm._generate_batches(prompts, stop or (), kwargs)
+        return llm._generate_batches(prompts, stop_strings(stop), kwargs)
 
     def _generate_batches(
         self, prompts: Sequence[str], stops: Sequence[str], kwargs: Mapping[str, Any]
@@ -297,9 +298,10 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     ) -> Iterator[GenerationChunk]:
         llm = self.for_call(kwargs)
         _refuse_unknown(kwargs)
-        reply = Reply(llm.guard, stops=stop or (), context=llm._context(prompt) if stop else "")
+        stops = stop_strings(stop)
+        reply = Reply(llm.guard, stops=stops, context=llm._context(prompt) if stops else "")
         written = _Written()
-        for text in reply.over(llm._pieces(prompt, stop or (), written)):
+        for text in reply.over(llm._pieces(prompt, stops, written)):
             yield _shown(str(text), run_manager)
         # Even a stream without text has a chunk; LangChain takes one without any for a failure.
         yield _shown("", run_manager, written.next_info(reply, llm._tokens(prompt)))

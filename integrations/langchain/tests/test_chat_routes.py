@@ -381,7 +381,7 @@ def test_bad_usage_is_refused_at_construction(loaded: tuple[Any, Any], policy: P
         ({"tokenizer": None}, UnsupportedError, "without one"),
         ({"tokenizer": mute}, UnsupportedError, "no chat template"),
         ({"tokenizer": grown}, ValueError, "columns"),
-        ({"model": object()}, UnsupportedError, "a transformers model is needed"),
+        ({"model": object()}, UnsupportedError, "give a loaded transformers model"),
         ({"generation_kwargs": {"penalty_alpha": 0.6}}, UnsupportedError, "penalty_alpha"),
         ({"guard": 3}, TypeError, "a Guard, a Policy"),
         ({"no_such_field": 1}, ValueError, "no_such_field"),

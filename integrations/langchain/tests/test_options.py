@@ -193,3 +193,32 @@ def test_the_record_counts_what_stands_beside_the_text(policy: Policy) -> None:
     handler.on_tool_start({}, "", run_id=run, inputs={"to": {"maria@example.com"}})
     handler.on_tool_end({"a": b"maria@example.com"}, run_id=run)
     assert [event.ok for event in sink.events if event.kind == "verification"] == [False, False]
+
+
+def test_arguments_that_cannot_be_meant_are_named_with_the_mend(local: Any, pipe: Any) -> None:
+    for options, says in (
+        ({"max_token": 3}, "max_token: ChatNCOGuard has no such argument, did you mean 'max_tokens'"),
+        ({"gard": "pii"}, "gard: .* did you mean 'guard'"),
+        ({"zzz": 3}, "zzz: .* no such argument; leave it out"),
+        ({"temperature": "hot"}, "temperature: .* valid number"),
+        ({"stop": 3}, "stop: .* valid list"),
+    ):
+        with pytest.raises(ArgumentError, match=says):
+            local(**options)
+    with pytest.raises(
+        ArgumentError, match="gard: GuardedPipeline has no such argument, did you mean 'guard'"
+    ):
+        GuardedPipeline(pipeline=pipe, gard="pii")
+    guarded = GuardedPipeline(pipeline=pipe, guard="pii")
+    for options, says in (
+        ({"stop": 3}, "stop: give a string or a list of strings"),
+        ({"stop": [""]}, "stop: give a string or a list of strings"),
+        ({"temperature": "hot"}, "temperature: (a number|it is pipeline_kwargs)"),
+        ({"timeout": "x"}, "timeout: "),
+        ({"max_tokens": "x"}, "max_tokens: (a whole number|it is pipeline_kwargs)"),
+    ):
+        for llm in (local(), guarded):
+            with pytest.raises(UnsupportedError, match=says):
+                llm.invoke("x", **options)
+            with pytest.raises(UnsupportedError, match=says):
+                list(llm.stream("x", **options))

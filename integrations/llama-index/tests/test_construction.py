@@ -96,7 +96,7 @@ def test_a_tokenizer_that_cannot_be_modelled_is_refused(pair: tuple[Any, Any]) -
 
 @pytest.mark.parametrize("model", [MockLLM(), object(), lambda prompt: prompt])
 def test_what_is_no_local_model_is_refused(pair: tuple[Any, Any], model: Any) -> None:
-    with pytest.raises(UnsupportedError, match=r"LLM of LlamaIndex|no language model"):
+    with pytest.raises(UnsupportedError, match=r"LLM of LlamaIndex|give a loaded transformers model"):
         NCOGuardLLM(model, pair[1], guard=POLICY)
 
 

@@ -12,7 +12,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
@@ -30,9 +30,12 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
+from nco_guard.arguments import as_whole
 from nco_guard.engines.calls import GenerationResult, GuardLike, guards_for
 from nco_guard.engines.endings import Outcome
+from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
+from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.parameters import BatchOptions, Chat
 from nco_guard.engines.hf.requests import RequestsProcessor
@@ -168,9 +171,8 @@ class ContinuousBatch:
         refuse_continuous(model, options, batching)
         self._config = _generation_config(model, options)
         self._width = logits_width(model)
-        self._eos = self._settings.eos_token_ids
         # Tokenizers that cannot be modelled are refused here, not at the first request.
-        self._config.eos_token_id = list(self._bind(guard, self._eos).vocabulary.eos_ids)
+        self._config.eos_token_id = list(self._bind(guard).vocabulary.eos_ids)
         self._processor = RequestsProcessor(self._width, on_step)
         self._batching = copy.deepcopy(batching or ContinuousBatchingConfig())
         self._batching.use_async_batching = self._batching.use_cuda_graph = False
@@ -253,7 +255,7 @@ class ContinuousBatch:
                 f"{', '.join(sorted(processor_options))}: not an option of single requests here; set "
                 f"per_request_processors=True in the continuous batching config and a value for the batch"
             ) from error
-        bound = self._bind(own, self._eos if eos_token_id is None else eos_token_id)
+        bound = self._bind(own, eos_token_id)
         recording = Recording(begun(own.log, bound, 1, model_id(self._model)), None)
         with self._lock:
             number, self._submitted = self._submitted, self._submitted + 1
@@ -286,7 +288,7 @@ class ContinuousBatch:
 
     def check(self, guard: GuardLike) -> None:
         """Bind a guard beforehand, as its first request would: what cannot be used is refused here."""
-        self._bind(guard, self._eos)
+        self._bind(guard)
 
     def cancel(self, request_id: str) -> None:
         """Give a request up; it has no result. Without effect where it is done or not known."""
@@ -315,13 +317,9 @@ class ContinuousBatch:
             elif not self._manager.is_running() or self._manager.background_thread_status.fatal_error:
                 raise self._stopped()
 
-    def _bind(self, guard: GuardLike, eos: int | Iterable[int]) -> BoundGuard:
-        return guard.bind(
-            self._tokenizer,
-            vocab_width=self._width,
-            skip_special_tokens=self._skip_special_tokens,
-            eos_token_ids=sorted([eos] if isinstance(eos, int) else eos),
-        )
+    def _bind(self, guard: GuardLike, eos: int | Sequence[int] | None = None) -> BoundGuard:
+        settings = self._settings if eos is None else Settings(self._model, {"eos_token_id": eos})
+        return bind_to_model(guard, self._model, self._tokenizer, settings, self._skip_special_tokens)
 
     def _finish(self, request: GuardedRequest, guard: GuardLike, output: Any) -> RequestResult:
         if request.error is None and output.error is not None:
@@ -394,7 +392,7 @@ def generate_batch(
         raise UnsupportedError("prompts: give a list of prompts; a single one belongs in a list too")
     of_prompts = guards_for(guard, guards, len(prompts))
     settings = Settings(model, {**options, "num_return_sequences": num_return_sequences})
-    limits, answers = _limits(max_new_tokens, len(prompts)), _answers(settings)
+    limits, answers = _limits(max_new_tokens, len(prompts)), settings.answers
     given = [_prompt_ids(model, tokenizer, settings, prompt) for prompt in prompts]
     requests = [
         (ids, _limit(settings, len(ids), limit), own)
@@ -427,15 +425,6 @@ def _limits(given: int | Sequence[int] | None, prompts: int) -> Sequence[int | N
             f"max_new_tokens: {len(limits)} limits for {prompts} prompts; give one for each"
         )
     return limits
-
-
-def _answers(settings: Settings) -> int:
-    """How often each prompt is answered."""
-    answers = settings.get("num_return_sequences")
-    answers = 1 if answers is None else answers
-    if type(answers) is not int or answers < 1:
-        raise UnsupportedError("num_return_sequences: a whole number of at least one")
-    return answers
 
 
 def _joined(results: Sequence[RequestResult]) -> GenerationResult:
@@ -483,7 +472,7 @@ def _prompt_ids(model: Any, tokenizer: Any, settings: Settings, prompt: Any) -> 
         ids = encode(tokenizer, model, prompt)["input_ids"][0].tolist()
     elif isinstance(prompt, torch.Tensor) and prompt.ndim == 1 and not prompt.is_floating_point():
         ids = prompt.tolist()
-    elif isinstance(prompt, Sequence) and all(type(token) is int for token in prompt):
+    elif isinstance(prompt, Sequence) and None not in map(as_whole, prompt):
         ids = list(prompt)
     else:
         raise UnsupportedError(
@@ -497,11 +486,9 @@ def _prompt_ids(model: Any, tokenizer: Any, settings: Settings, prompt: Any) -> 
 
 def _limit(settings: Settings, prompt_length: int, max_new_tokens: int | None) -> int:
     """How many tokens a request may generate."""
-    limit = max_new_tokens
+    limit = count("max_new_tokens", max_new_tokens)
     if limit is None:
         limit = settings.max_length(prompt_length) - prompt_length
-    if type(limit) is not int or limit < 1:
-        raise UnsupportedError(
-            "max_new_tokens: a whole number, and at least one token must be left for the text"
-        )
+    if limit < 1:
+        raise UnsupportedError("max_new_tokens: at least one token must be left for the text")
     return limit

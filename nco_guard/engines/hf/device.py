@@ -15,8 +15,9 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.engines.hf.device_rows import DeviceRows
-from nco_guard.engines.hf.options import checked_count
+from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.hf.processor import check_step
+from nco_guard.engines.rows import no_token_left
 from nco_guard.engines.scores import undefined_scores
 from nco_guard.errors import (
     DeadEndError,
@@ -113,8 +114,8 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         vocabulary, device = bound.vocabulary, tables.device
         self._tables = tables
         self._prompt_length = prompt_length
-        self._max_length = checked_count("max_length", max_length)
-        self._max_new_tokens = checked_count("max_new_tokens", max_new_tokens)
+        self._max_length = count("max_length", max_length, like="min_length")
+        self._max_new_tokens = count("max_new_tokens", max_new_tokens, like="min_length")
         self._in_place = in_place
         self._beams = beams
         self._engine_ends = engine_ends
@@ -271,8 +272,4 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 f"tables='host' with this decoding loop"
             )
         if dead != _NONE:
-            raise DeadEndError(
-                f"row {dead}: no token is left to continue the text and it may not end here (on_dead_end: "
-                f"{self._on_dead_end}); if another processor masks tokens as well (min_new_tokens, suppress_tokens, "
-                f"...), relax it"
-            )
+            raise DeadEndError(no_token_left(dead, self._on_dead_end))

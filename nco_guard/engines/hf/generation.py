@@ -23,7 +23,8 @@ from nco_guard.engines.hf.inputs import (
     pad_token_id,
     refuse_right_padding,
 )
-from nco_guard.engines.hf.options import Settings, checked_list
+from nco_guard.engines.hf.kinds import settled
+from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
 from nco_guard.engines.hf.processor import GuardLogitsProcessor
 from nco_guard.engines.hf.streamers import HoldingStreamer, ReaderLeft, TextStream, check_streamer
@@ -45,6 +46,7 @@ __all__ = [
 
 def generate(
     guard: GuardLike,
+    /,
     model: Any,
     tokenizer: Any,
     prompts: Prompts,
@@ -86,9 +88,7 @@ def generate(
         >>> generate(Guard.from_presets("pii"), model, tokenizer, "Write to", max_new_tokens=8).reports[0].ok
         True
     """
-    inputs = encode(tokenizer, model, prompts)
-    if clash := set(inputs) & set(options):
-        raise UnsupportedError(f"{', '.join(sorted(clash))}: given by prompts and again as an option")
+    inputs = _encoded(model, tokenizer, prompts, options)
     return generate_ids(
         guard,
         model,
@@ -103,6 +103,7 @@ def generate(
 
 def stream(
     guard: GuardLike,
+    /,
     model: Any,
     tokenizer: Any,
     prompt: str | Chat | torch.Tensor | Mapping[str, Any],
@@ -131,7 +132,7 @@ def stream(
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "guards" in given:
         raise UnsupportedError("guards: a stream has one prompt; call the stream of its own guard")
-    inputs = encode(tokenizer, model, prompt)
+    inputs = _encoded(model, tokenizer, prompt, given)
     if "streamer" in given or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
     if tables not in ("auto", "host", "device"):
@@ -142,7 +143,7 @@ def stream(
     bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)
 
     def generate_in_pieces(write: Callable[[str], None], closed: Event) -> None:
-        criteria = [*checked_list("stopping_criteria", given.get("stopping_criteria")), ReaderLeft(closed)]
+        criteria = [*given.get("stopping_criteria", ()), ReaderLeft(closed)]
         arguments = {**inputs, **given, "stopping_criteria": criteria}
         result = generate_ids(
             guard,
@@ -158,6 +159,14 @@ def stream(
             on_result(result)
 
     return in_pieces(generate_in_pieces)
+
+
+def _encoded(model: Any, tokenizer: Any, prompts: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The prompts as keyword arguments of `model.generate`; what the options would give once more is refused."""
+    inputs = encode(tokenizer, model, prompts)
+    if clash := sorted({*inputs, "inputs"} & set(options)):
+        raise UnsupportedError(f"{', '.join(clash)}: given by prompts and again as an option")
+    return inputs
 
 
 def generate_ids(
@@ -295,7 +304,7 @@ def _put_processor(
     streams: bool,
 ) -> GuardLogitsProcessor | DeviceLogitsProcessor:
     """The guard as the last processor of the call."""
-    others = checked_list("logits_processor", arguments.get("logits_processor"))
+    others = list(arguments.get("logits_processor") or ())
     limits: dict[str, Any] = {
         "max_length": rows.max_length,
         # The scores are transformers' own copy unless it keeps them as raw logits, or somebody else holds
@@ -335,15 +344,10 @@ def _checked(
     """The options that were given, and how `model.generate` will read them; what cannot be meant is refused."""
     if on_step is not None:
         function("on_step", on_step, "a function that takes a StepReport")
-    arguments = {name: value for name, value in options.items() if value is not None}
-    if "guards" in arguments:
-        raise UnsupportedError("guards: not through a pipeline; use guard.generate")
-    settings = Settings(model, arguments)
+    settings = Settings(model, options)
     settings.refuse_unsupported()
     settings.refuse_unknown()
-    for name in ("logits_processor", "stopping_criteria"):
-        checked_list(name, arguments.get(name))
-    return arguments, settings
+    return settled(options), settings
 
 
 def bind_to_model(

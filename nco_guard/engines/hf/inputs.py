@@ -14,7 +14,9 @@ from nco_guard.tokens import Vocabulary
 
 __all__ = [
     "check_loaded",
+    "check_model",
     "encode",
+    "encode_text",
     "fill_empty_prompts",
     "first_token",
     "is_chat",
@@ -70,6 +72,18 @@ def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
                 "prompts: give a string, strings, a chat (list of messages), chats, a tensor of ids, or what "
                 "the tokenizer returns"
             )
+    return _on_device(encoded, model)
+
+
+def encode_text(tokenizer: Any, model: Any, text: str, *, special: bool = False) -> dict[str, Any]:
+    """One text that is written out already, as keyword arguments for `model.generate`.
+
+    special: whether the tokenizer adds its special tokens.
+    """
+    return _on_device(tokenizer(text, return_tensors="pt", add_special_tokens=special), model)
+
+
+def _on_device(encoded: Mapping[str, Any], model: Any) -> dict[str, Any]:
     return {
         name: value.to(model.device) if isinstance(value, torch.Tensor) else value
         for name, value in encoded.items()
@@ -83,14 +97,19 @@ def check_loaded(model: Any, tokenizer: Any) -> None:
         if callable(model):
             raise UnsupportedError("model, tokenizer: these are in the wrong order; give the model first")
         raise UnsupportedError("tokenizer: this is a model; give its tokenizer")
-    if not hasattr(model, "generate"):
-        if hasattr(model, "task") and hasattr(model, "tokenizer"):
-            raise UnsupportedError("model: this is a pipeline; use guard.wrap(pipeline)(prompts)")
-        raise UnsupportedError(_not_loaded("model", model, "AutoModelForCausalLM"))
+    check_model(model)
     if hasattr(tokenizer, "generate"):
         raise UnsupportedError("tokenizer: this is a model; give its tokenizer")
     if not callable(tokenizer):
         raise UnsupportedError(_not_loaded("tokenizer", tokenizer, "AutoTokenizer"))
+
+
+def check_model(model: Any) -> None:
+    """`UnsupportedError` for what is no model, with what it is instead."""
+    if hasattr(model, "task") and hasattr(model, "tokenizer"):
+        raise UnsupportedError("model: this is a pipeline; use guard.wrap(pipeline)(prompts)")
+    if not all(hasattr(model, name) for name in ("generate", "config", "get_output_embeddings")):
+        raise UnsupportedError(_not_loaded("model", model, "AutoModelForCausalLM"))
 
 
 def _not_loaded(name: str, given: Any, loader: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, GenerationMixin
 
-from nco_guard.arguments import token_ids, whole_characters
+from nco_guard.arguments import as_whole, meant, near, token_ids
+from nco_guard.engines.hf.kinds import check_kinds, count
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["Settings", "checked_count", "checked_list", "refuse_continuous"]
+__all__ = ["Settings", "refuse_continuous"]
 
 _OTHER_LOOP = "it replaces the decoding loop, where processors may not be asked"
 _FORCES = "it forces a token whatever the guard forbids"
@@ -71,45 +70,26 @@ _TAKEN_OUT = ("tokenizer", "assistant_tokenizer", "trust_remote_code")
 _HOST = "masks are made by the host once the last token is known"
 
 
-# Options that count something, and the least that they may be.
-_COUNTS = {
-    **dict.fromkeys(("max_new_tokens", "max_length", "num_beams", "num_return_sequences"), 1),
-    "pad_token_id": 0,
+# What is an argument elsewhere.
+_ARGUMENTS = {
+    "guard": "the guard is the one that is called; call another, or give each prompt its own by guards=[...]",
+    "guards": "not through a pipeline; use guard.generate",
 }
-
-
-def checked_count(name: str, value: Any, least: int = 0) -> int | None:
-    """An option that counts tokens or sequences, as an int; `UnsupportedError`, by name, for anything else."""
-    if value is None:
-        return None
-    try:
-        count = None if isinstance(value, bool) else operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        count = None
-    if count is None or count < least:
-        raise UnsupportedError(f"{name}: a whole number of at least {least} is needed, or leave it out")
-    return count
-
-
-def checked_list(name: str, value: Any) -> list[Any]:
-    """An option that is a list of functions; `UnsupportedError` for a single one, and for what cannot be called."""
-    if value is None:
-        return []
-    given = list(value) if isinstance(value, list | tuple) else None
-    if given is None or not all(map(callable, given)):
-        raise UnsupportedError(f"{name}: give a list, as {name}=[one]; everything in it must be callable")
-    return given
+# Of these the model's own configuration is looked at as well.
+_OF_THE_MODEL = (
+    "max_new_tokens",
+    "max_length",
+    "num_beams",
+    "num_return_sequences",
+    "pad_token_id",
+    "stop_strings",
+)
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     """The message about an option that nobody knows."""
-    meant = _SYNONYMS.get(name) or next(iter(difflib.get_close_matches(name, sorted(known), n=1)), None)
-    mend = (
-        f", did you mean {meant!r}?"
-        if meant
-        else "; leave it out (transformers.GenerationConfig says which there are)"
-    )
-    return f"{name}: generation has no such option{mend}"
+    otherwise = "; leave it out (transformers.GenerationConfig says which there are)"
+    return f"{name}: generation has no such option{meant(near(name, known, _SYNONYMS), otherwise)}"
 
 
 class Settings:
@@ -146,12 +126,17 @@ class Settings:
     @property
     def beams(self) -> int:
         """Number of beams; 1 without beam search."""
-        return checked_count("num_beams", self.get("num_beams"), 1) or 1
+        return as_whole(self.get("num_beams")) or 1
 
     @property
     def sequences(self) -> int:
         """Number of rows for each prompt: beams, or several texts."""
-        return max(self.beams, int(self.get("num_return_sequences") or 1))
+        return max(self.beams, self.answers)
+
+    @property
+    def answers(self) -> int:
+        """Number of texts for each prompt."""
+        return count("num_return_sequences", self.get("num_return_sequences")) or 1
 
     @property
     def drafts(self) -> bool:
@@ -160,41 +145,46 @@ class Settings:
 
     def max_length(self, prompt_length: int) -> int:
         """Where generation stops, prompt included, as transformers counts."""
-        new = checked_count("max_new_tokens", self.get("max_new_tokens"))
+        new, total = (as_whole(self.get(name)) for name in ("max_new_tokens", "max_length"))
         if new is not None:
             return prompt_length + new
-        total = checked_count("max_length", self.get("max_length"))
         if total is not None:
+            if total <= prompt_length:
+                raise UnsupportedError(
+                    f"max_length: {total} counts the prompt too, which has {prompt_length} tokens; give max_new_tokens"
+                )
             return total
         # transformers: 20 new tokens where nothing is said, but not past the positions the model has.
         positions = getattr(self._model.config, "max_position_embeddings", None)
         return prompt_length + 20 if positions is None else min(prompt_length + 20, int(positions))
 
     def _refuse_mistyped(self) -> None:
-        """Options that are objects of a certain kind, and are something else."""
-        for name, wanted, what in (
-            ("generation_config", ("to_dict",), "a transformers GenerationConfig"),
-            ("assistant_model", ("config",), "a loaded model"),
-            ("streamer", ("put", "end"), "a streamer with put and end"),
-        ):
-            value = self._options.get(name)
-            if value is not None and not all(hasattr(value, part) for part in wanted):
-                raise UnsupportedError(f"{name}: give {what}, not {type(value).__name__}")
-        stops = self.get("stop_strings")
-        listed = [stops] if isinstance(stops, str) else stops
-        if listed is not None and not (
-            isinstance(listed, list | tuple) and listed and all(isinstance(s, str) and s for s in listed)
-        ):
-            raise UnsupportedError(
-                "stop_strings: give a string or a list of strings, none of them empty, or leave it out"
+        """Options that cannot have the value that they are given, alone or together."""
+        check_kinds(self._options)
+        if (config := self._options.get("generation_config")) is not None:
+            check_kinds(vars(config), "generation_config.")
+        check_kinds({name: self.get(name) for name in _OF_THE_MODEL})
+        if self.get("do_sample") and self.get("temperature") == 0:
+            raise UnsupportedError("temperature: 0 is no sampling; leave do_sample out")
+        answers, beams = self.answers, self.beams
+        if answers > max(beams, 1) and (beams > 1 or not self.get("do_sample")):
+            reason = (
+                f"num_beams={beams} finds no more texts than that"
+                if beams > 1
+                else "greedy decoding has one text"
             )
-        whole_characters("stop_strings", listed)
+            raise UnsupportedError(
+                f"num_return_sequences: {reason}; set do_sample=True, or num_beams={answers}"
+            )
 
     def refuse_unknown(self) -> None:
         """Raise `UnsupportedError` for an option that neither transformers nor the model knows: a slip, mostly.
 
         transformers refuses it too, but by another kind of error, without a mend, and not before all else is prepared.
         """
+        for name, mend in _ARGUMENTS.items():
+            if self._options.get(name) is not None:
+                raise UnsupportedError(f"{name}: {mend}")
         validate = getattr(self._model, "_validate_model_kwargs", None)
         if validate is None or type(self._model).generate is not GenerationMixin.generate:
             return  # a `generate` of its own takes what it likes
@@ -210,8 +200,6 @@ class Settings:
 
     def refuse_unsupported(self) -> None:
         """Raise `UnsupportedError`, naming the option, the reason and a way out."""
-        for name, least in _COUNTS.items():
-            checked_count(name, self.get(name), least)
         self._refuse_mistyped()
         if self.encoder_decoder:
             for name, reason in _REFUSED_SEQ2SEQ.items():
@@ -266,7 +254,7 @@ def refuse_continuous(model: Any, options: Mapping[str, Any], batching: Any) -> 
             raise UnsupportedError(_unknown(name, known))
     if settings.beams > 1:
         raise UnsupportedError(f"num_beams: {_UNHEARD}; leave it out")
-    if int(settings.get("num_return_sequences") or 1) > 1:
+    if settings.answers > 1:
         raise UnsupportedError("num_return_sequences: submit the prompt several times, or use generate_batch")
     for name, reason in _REFUSED_CONTINUOUS.items():
         value = options.get(name, getattr(given, name, None))

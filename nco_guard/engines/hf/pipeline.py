@@ -129,6 +129,8 @@ class WrappedPipeline:
     def __call__(self, text_inputs: Any, **options: Any) -> Any:
         """As the pipeline's own call. Raises what `generate` raises."""
         _check_texts(text_inputs)
+        if given := sorted({"inputs", "input_ids", "attention_mask"} & set(options)):
+            raise UnsupportedError(f"{given[0]}: the pipeline makes it of text_inputs; leave it out")
         pipe = self._pipe
         cleans = options.get(
             "clean_up_tokenization_spaces", pipe._postprocess_params.get("clean_up_tokenization_spaces")

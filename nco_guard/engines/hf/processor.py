@@ -14,7 +14,7 @@ from transformers import LogitsProcessor
 
 from nco_guard.arguments import function
 from nco_guard.engines.calls import common_vocabulary
-from nco_guard.engines.hf.options import checked_count
+from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.rows import LiveRows, OnStep, RowMasker, forced_token, kept_limit
 from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import (
@@ -99,8 +99,8 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._vocabulary = common_vocabulary(bounds)
         # In the order in which the tracker numbers them.
         self._bounds = list({id(each): each for each in bounds}.values())
-        self._max_length = checked_count("max_length", max_length)
-        self._max_new_tokens = checked_count("max_new_tokens", max_new_tokens)
+        self._max_length = count("max_length", max_length, like="min_length")
+        self._max_new_tokens = count("max_new_tokens", max_new_tokens, like="min_length")
         self._in_place = in_place
         self._tracker = RowTracker(bounds, reads_prompt=reads_prompt)
         self._width = self._vocabulary.width
@@ -111,7 +111,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 function(name, each, f"a function that takes {takes}")
         self._on_forced = _warn if on_forced is None else on_forced
         self._masker = RowMasker(
-            beams=checked_count("beams", beams, 1) or 1,
+            beams=count("beams", beams) or 1,
             engine_ends=engine_ends,
             on_step=on_step,
             changes_only=changes_only,

@@ -27,24 +27,23 @@ from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.decoding import Call, StopAtIds
 from llama_index.llms.nco_guard.fields import LLMFields, NCOGuardFields
-from llama_index.llms.nco_guard.kinds import settled
 from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
 from llama_index.llms.nco_guard.models import context_window_of, load
 from llama_index.llms.nco_guard.options import (
     check_generation_options,
-    check_ids,
     check_marks,
     forced_tool,
     hint,
     offered,
     options_of,
-    stop_strings,
 )
 from llama_index.llms.nco_guard.responses import Request
 
 from nco_guard import BoundGuard, Guard
 from nco_guard.audit import Sink
 from nco_guard.engines.hf.generation import bind_to_model
+from nco_guard.engines.hf.inputs import encode_text
+from nco_guard.engines.hf.kinds import check_kinds, settled, stop_strings
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
@@ -144,7 +143,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         longest = max_new_tokens if max_new_tokens is not None else generate.get("max_new_tokens")
         check_generation_options(model, {**generate, "max_new_tokens": longest})
         check_marks(tool_call_marks)
-        check_ids("stopping_ids", stopping_ids)
+        check_kinds({"stopping_ids": stopping_ids}, like="suppress_tokens")
         generate.pop("max_new_tokens", None)
         templated = getattr(tokenizer, "chat_template", None) is not None
         if is_chat_model and not templated and options.get("messages_to_prompt") is None:
@@ -461,12 +460,8 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             raise UnsupportedError(
                 "num_beams: beam search has no text to show before it ends; call without streaming"
             )
-        inputs = self._tokenizer(prompt, return_tensors="pt", add_special_tokens=special)
-        inputs = {
-            key: value.to(self._model.device)
-            for key, value in inputs.items()
-            if key not in self._drop_inputs and key != "token_type_ids"
-        }
+        inputs = encode_text(self._tokenizer, self._model, prompt, special=special)
+        inputs = {name: value for name, value in inputs.items() if name not in self._drop_inputs}
         length = inputs["input_ids"].shape[1]
         if length >= self.context_window:
             raise UnsupportedError(

@@ -9,6 +9,8 @@ from typing import Any
 from llama_index.core.llms.llm import LLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from nco_guard.engines.hf.inputs import check_model
+from nco_guard.engines.hf.kinds import count
 from nco_guard.errors import TokenizerError, UnsupportedError
 
 __all__ = ["context_window_of", "load"]
@@ -45,10 +47,7 @@ def _refuse(model: Any) -> None:
             f"{type(model).__name__} is an LLM of LlamaIndex: use NCOGuardLLM.from_huggingface_llm for a "
             f"HuggingFaceLLM; others write their text elsewhere, where it can only be verified (VerifiedLLM)"
         )
-    if not (
-        hasattr(model, "generate") and hasattr(model, "get_output_embeddings") and hasattr(model, "config")
-    ):
-        raise UnsupportedError(f"{type(model).__name__} is no language model of transformers")
+    check_model(model)
     if getattr(model.config, "is_encoder_decoder", False):
         raise UnsupportedError("encoder-decoder models are not supported here; use nco_guard.Guard.generate")
     if not model.can_generate():
@@ -59,8 +58,7 @@ def _refuse(model: Any) -> None:
 
 def context_window_of(model: Any, wanted: int | None) -> int:
     """Tokens of a prompt and its reply. Raises `UnsupportedError` for more than the model has positions."""
-    if wanted is not None and (type(wanted) is not int or wanted < 1):
-        raise UnsupportedError("context_window: a whole number of tokens from 1 on is needed")
+    wanted = count("context_window", wanted)
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if positions is None:
         return wanted or 4096

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_index.llms.nco_guard.kinds import check_kinds
 from transformers import GenerationConfig
 
+from nco_guard.arguments import near
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 
 __all__ = [
     "check_generation_options",
-    "check_ids",
     "check_marks",
     "forced_tool",
     "hint",
     "offered",
     "options_of",
-    "stop_strings",
 ]
 
 _OBJECTS = frozenset(
@@ -52,7 +50,8 @@ _HINTS = {
 
 def hint(name: str) -> str:
     """What to write in the place of an option that is not known here."""
-    return _HINTS.get(name, "leave it out")
+    close = near(name, _KNOWN)
+    return _HINTS.get(name) or (f"did you mean {close!r}?" if close else "leave it out")
 
 
 def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
@@ -62,24 +61,20 @@ def check_generation_options(model: Any, options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in _KNOWN:
             raise UnsupportedError(f"{name}: not an option of this LLM, and nothing is ignored; {hint(name)}")
-    check_kinds(options)
+    settings = Settings(model, options)
+    if settings.answers > 1:
+        raise UnsupportedError(
+            "num_return_sequences: a reply is one text; use nco_guard.Guard.generate for several"
+        )
+    settings.refuse_unsupported()
     config = options.get("generation_config")
     if config is not None:
-        check_kinds({name: getattr(config, name, None) for name in _KNOWN - _OBJECTS}, "generation_config.")
         if config.max_length is not None:
             raise UnsupportedError(
                 "generation_config: its max_length would be ignored; set max_new_tokens instead"
             )
         if config.is_assistant:
             raise UnsupportedError(f"generation_config.is_assistant: {hint('is_assistant')}")
-    settings = Settings(model, options)
-    if (settings.get("num_return_sequences") or 1) > 1:
-        raise UnsupportedError(
-            "num_return_sequences: a reply is one text; use nco_guard.Guard.generate for several"
-        )
-    if settings.get("do_sample") and settings.get("temperature") == 0:
-        raise UnsupportedError("temperature: 0 is no sampling; leave do_sample out")
-    settings.refuse_unsupported()
 
 
 def options_of(given: Any) -> dict[str, Any]:
@@ -87,12 +82,6 @@ def options_of(given: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise UnsupportedError(f"generate_kwargs: a dictionary is needed, got {type(given).__name__}")
     return dict(given or {})
-
-
-def check_ids(name: str, ids: Any) -> None:
-    """Raise `UnsupportedError` for anything but token ids."""
-    if not isinstance(ids, list | tuple | set | frozenset) or not all(type(one) is int for one in ids):
-        raise UnsupportedError(f"{name}: a list of token ids is needed")
 
 
 def check_marks(marks: Any) -> None:
@@ -105,16 +94,6 @@ def check_marks(marks: Any) -> None:
         or not all(isinstance(m, str) and m for m in marks)
     ):
         raise UnsupportedError("tool_call_marks: two strings are needed, none of them empty, or None")
-
-
-def stop_strings(value: Any, name: str = "stop") -> tuple[str, ...]:
-    """`stop=` as a tuple. Raises `UnsupportedError` for anything but a string or strings, none of them empty."""
-    stops = (value,) if isinstance(value, str) else () if value is None else value
-    if not isinstance(stops, list | tuple | set | frozenset) or not all(
-        isinstance(stop, str) and stop for stop in stops
-    ):
-        raise UnsupportedError(f"{name}: give a string or strings, none of them empty")
-    return tuple(stops)
 
 
 def offered(tools: Any) -> list[dict[str, Any]]:
