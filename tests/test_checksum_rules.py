@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import re
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
+from nco_guard.automata import CHECKSUMS
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError, PresetError
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
+from nco_guard.policy.presets.table import Pattern
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
@@ -37,6 +40,22 @@ def test_a_checksum_survives_files_and_is_none_by_default() -> None:
     assert '"checksum":"none"' in policy.to_json()
     schema = Policy.json_schema()["$defs"]["RegexRule"]["properties"]["checksum"]
     assert schema["enum"] == ["none", "luhn", "mod97"]
+
+
+def test_checksums_have_the_same_names_everywhere() -> None:
+    names = {"none", *CHECKSUMS}
+    assert names == {"none", *VALID}
+    assert names == set(get_args(get_type_hints(RegexRule)["checksum"]))
+    assert names >= set(get_args(get_type_hints(Pattern)["checksum"]))
+
+
+@pytest.mark.parametrize("name", CHECKSUMS)
+@pytest.mark.parametrize("size", [5, 12, 16, 31])
+def test_of_all_ends_of_two_digits_some_pass(name: str, size: int) -> None:
+    # What a review looks for matches with (`analysis.blocking`).
+    rng = random.Random(size)
+    start = "".join(rng.choices("0123456789", k=size - 2))
+    assert any(VALID[name](f"{start}{end:02d}") for end in range(100))
 
 
 def test_what_cannot_be_meant_is_refused() -> None:

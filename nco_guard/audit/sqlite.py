@@ -198,7 +198,9 @@ class SqliteSink(Staying):
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is one of SQLite's, by its first bytes. Raises `AuditError` where it cannot be read."""
+    """Whether a path is a file of SQLite's, by its first bytes. Raises `AuditError` where it cannot be read."""
+    if not os.path.isfile(path):
+        return False
     try:
         with open(path, "rb") as stream:
             return stream.read(16) == b"SQLite format 3\0"

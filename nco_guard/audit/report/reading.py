@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from nco_guard.arguments import file_path, whole
@@ -72,7 +71,7 @@ def read_report(
     max_events = whole("max_events", max_events, "as max_events=100_000", least=0)
     exposure_from = whole("exposure_from", exposure_from, "as exposure_from=8", least=1)
     aggregator, table = Aggregator(exposure_from=exposure_from), TableBuilder(max_events)
-    if Path(path).is_file() and is_database(path):
+    if is_database(path):
         if verifier is not None or list(anchors):
             raise AuditError(
                 f"{os.fspath(path)} is a database: it has no chain that a key or anchors could vouch for"
