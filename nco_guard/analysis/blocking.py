@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
+from nco_guard.automata import AlternatingMachine, FoldedMachine
 from nco_guard.automata.combine.inclusion import escaping_text, matching_text
 from nco_guard.automata.patterns import syntax
+from nco_guard.automata.patterns.searching import Machine, plain
 from nco_guard.automata.spans.definition import find_spans, matches
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, Rule, StringRule
 
-__all__ = ["PROOF_STATES", "Blocked", "Machine", "Work"]
-
-Machine = AlternatingMachine | FoldedMachine | FsmMachine
+__all__ = ["PROOF_STATES", "Blocked", "Work"]
 
 PROOF_STATES = 3_000  # pairs of states that a proof may visit
 _PROOF_PAIRS = 2_000_000  # of threads that a machine may compare: of `a{8000}` a state has thousands
@@ -66,8 +65,7 @@ class Blocked:
     @property
     def as_written(self) -> StringRule | None:
         """The rule, if it is a list of strings that nothing is folded for but case."""
-        rule, kind = self.rule, self.compiled.fold
-        return rule if isinstance(rule, StringRule) and kind.trivial and rule.confusables == "none" else None
+        return self.compiled.as_written
 
     @cached_property
     def machine(self) -> Machine:
@@ -80,22 +78,15 @@ class Blocked:
     def fresh_machine(self) -> Machine:
         """Another one, which has found nothing yet. What it may do is bounded by a count, never by a clock."""
         machine = self.compiled.machine(every_end=False, stop=True)
-        inner = machine.inner if isinstance(machine, FoldedMachine) else machine
+        inner, _ = plain(machine)
         if isinstance(inner, AlternatingMachine):
             inner.charge = Work(_PROOF_PAIRS, self.work)
         return machine
 
-    @cached_property
-    def _searcher(self) -> SubstringSearcher | None:
-        rule = self.as_written
-        if rule is None:
-            return None
-        return SubstringSearcher(rule.strings, caseless=rule.case == "fold", whole_word=rule.whole_word)
-
     def __call__(self, text: str) -> bool:
         """Whether the text is blocked."""
-        if self._searcher is not None:
-            return next(find_spans(self._searcher, text), None) is not None
+        if self.as_written is not None:
+            return next(find_spans(self.compiled.searcher, text), None) is not None
         if self.work is not None:
             self.work(len(text))
         return matches(self.machine, text)

@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.analysis.alone import Pieces, constraints_alone
+from nco_guard.analysis.alone import constraints_alone
 from nco_guard.analysis.policies import HasTables
 from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 from nco_guard.compiler import CompiledPolicy, CompiledRule, Constraint, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.masking import VIOLATED
+from nco_guard.masking.reading import ByteStrings
 from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
 
 __all__ = [
@@ -153,7 +154,7 @@ def overblocking(policy: Policy | CompiledPolicy, texts: Sequence[str], *, examp
     if not texts:
         raise ValueError("a share needs at least one text")
     compiled = compile_policy(policy) if isinstance(policy, Policy) else policy
-    pieces = Pieces([text.encode("utf-8", "replace") for text in texts])
+    pieces = ByteStrings([text.encode("utf-8", "replace") for text in texts])
     forbidden = np.zeros(len(texts), bool)
     rules: list[RuleBlocking] = []
     for rule in compiled.rules:
@@ -164,13 +165,16 @@ def overblocking(policy: Policy | CompiledPolicy, texts: Sequence[str], *, examp
     return Overblocking(len(texts), int(np.count_nonzero(forbidden)), tuple(rules))
 
 
-def _blocked(constraint: Constraint, pieces: Pieces) -> Flags:
-    matched, states = pieces.run(constraint.automaton, constraint.automaton.start)
-    return matched | ~constraint.automaton.may_end_many(states)
+def _blocked(constraint: Constraint, pieces: ByteStrings) -> Flags:
+    automaton = constraint.automaton
+    states = pieces.after(automaton, automaton.start, np.arange(len(pieces)))
+    blocked: Flags = states < 0
+    blocked[~blocked] = ~automaton.may_end_many(states[~blocked])
+    return blocked
 
 
 def _of_rule(
-    rule: CompiledRule, blocked: Flags, texts: Sequence[str], pieces: Pieces, examples: int
+    rule: CompiledRule, blocked: Flags, texts: Sequence[str], pieces: ByteStrings, examples: int
 ) -> RuleBlocking:
     count = int(np.count_nonzero(blocked))
     strings: tuple[tuple[int, int], ...] = ()
@@ -189,7 +193,7 @@ def _of_rule(
     return RuleBlocking(rule.id, rule.rule.mode, count, strings, shown, tuple(found))
 
 
-def _tried(rule: Rule, string: int | None, before: int, pieces: Pieces) -> Iterator[Advice]:
+def _tried(rule: Rule, string: int | None, before: int, pieces: ByteStrings) -> Iterator[Advice]:
     """The changes to a rule that forbid far less. Of one string, only what concerns it alone."""
     for change, variant in _variants(rule):
         try:

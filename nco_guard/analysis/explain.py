@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.analysis.alone import Pieces, constraints_alone
+from nco_guard.analysis.alone import constraints_alone
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
 from nco_guard.analysis.tracking import Span, Tracker
 from nco_guard.compiler import UTF8_RULE, CompiledPolicy, CompiledRule, Constraint
@@ -25,6 +25,7 @@ from nco_guard.masking import JointTables
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.idsets import holds
 from nco_guard.masking.lookahead import HardConstraints
+from nco_guard.masking.reading import token_bytes
 from nco_guard.masking.short_ways import ShortWays
 from nco_guard.tokens import PrefixTree, Vocabulary
 
@@ -135,20 +136,20 @@ class Explainer:
 
     # -- each rule by itself -----------------------------------------------------------------------------------
 
-    def _verdict(self, constraint: Constraint, state: int, tokens: Ids, pieces: Pieces) -> _Verdict:
-        completes, states = pieces.run(constraint.automaton, state)
-        ends = np.isin(tokens, list(self._eos))
+    def _verdict(self, constraint: Constraint, state: int, tokens: Ids) -> _Verdict:
+        states = token_bytes(self._vocabulary).after(constraint.automaton, state, tokens)
+        completes = states < 0
+        ends = np.isin(tokens, list(self._eos)) & ~completes
         ends[ends] = ~constraint.automaton.may_end_many(states[ends])
-        return _Verdict(completes, ends & ~completes)
+        return _Verdict(completes, ends)
 
     def _verdicts(self, place: _Place, tokens: Ids) -> tuple[_Verdict, list[list[_Verdict]]]:
         """What well-formedness and each constraint of each rule say about the tokens."""
-        pieces = Pieces([self._vocabulary.tokens[t] for t in tokens.tolist()])
         rules = [
-            [self._verdict(c, s, tokens, pieces) for c, s in zip(rule.constraints, states, strict=True)]
+            [self._verdict(c, s, tokens) for c, s in zip(rule.constraints, states, strict=True)]
             for rule, states in zip(self._rules, place.states, strict=True)
         ]
-        return self._verdict(self._utf8, place.utf8, tokens, pieces), rules
+        return self._verdict(self._utf8, place.utf8, tokens), rules
 
     def _span(self, rule: _Rule, index: int, place: _Place, token: int, *, at_end: bool) -> Span | None:
         context = place.context if rule.reads_prompt else b""

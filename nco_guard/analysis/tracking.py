@@ -8,7 +8,6 @@ Cost: linear in the text, a look-up per character where no match begins; lists o
 
 from __future__ import annotations
 
-from nco_guard.automata import FoldedMachine, FoldSpec, SubstringSearcher
 from nco_guard.automata.spans.folds import FoldedText
 from nco_guard.automata.spans.follower import Follower, Span, follow, source_of
 from nco_guard.compiler import CompiledRule
@@ -24,11 +23,9 @@ class Tracker:
 
     def __init__(self, rule: CompiledRule, *, stop: bool) -> None:
         with rule.lock:
-            machine = rule.searcher
-            if not isinstance(machine, SubstringSearcher):
-                machine = rule.machine(every_end=True, stop=stop)
-        self._spec = machine.spec if isinstance(machine, FoldedMachine) else FoldSpec()
-        self._searcher = machine.inner if isinstance(machine, FoldedMachine) else machine
+            searcher = rule.searcher if rule.as_written else rule.machine(every_end=True, stop=stop)
+        self._searcher = searcher
+        _, self._spec = source_of(searcher)
 
     def under_way(self, text: str, prompt: int = 0) -> int | None:
         """Where the first match began that is under way at the end of the text and could still be completed."""
@@ -65,4 +62,4 @@ class Tracker:
         folded = FoldedText(self._spec)
         shown = folded.feed(text, final=final)
         beyond = folded.upto(prompt) if prompt else -1
-        return folded, follow(source_of(self._searcher), shown, closes=final, beyond=beyond)
+        return folded, follow(source_of(self._searcher)[0], shown, closes=final, beyond=beyond)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from nco_guard.analysis.blocking import PROOF_STATES, Blocked, Machine
+from nco_guard.analysis.blocking import PROOF_STATES, Blocked
 from nco_guard.analysis.remarks import Remark
+from nco_guard.automata.patterns.searching import Machine
 from nco_guard.errors import StateLimitError
 
 __all__ = ["expensive", "leaves_no_text", "longest_left", "unsatisfiable"]

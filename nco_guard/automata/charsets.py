@@ -195,6 +195,11 @@ def same_lower(code: int, *, ascii_only: bool = False) -> CharSet:
     )
 
 
+def code_points(text: str) -> NDArray[np.uint32]:
+    """The characters of a text, as an array. Read-only."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
 class CharClasses:
     """Classes of code points that a family of character sets cannot tell apart.
 
@@ -280,7 +285,7 @@ class CharClasses:
             if self._ascii is None:
                 self._ascii = bytes(self.of(np.arange(128, dtype=np.uint32)).tolist()).ljust(256, b"\0")
             return text.encode("ascii").translate(self._ascii)
-        found: list[int] = self.of(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")).tolist()
+        found: list[int] = self.of(code_points(text)).tolist()
         return found
 
     def of(self, code_points: NDArray[np.uint32]) -> NDArray[np.int64]:

@@ -27,7 +27,8 @@ from nco_guard.automata.folding import spellings
 from nco_guard.automata.patterns import syntax
 from nco_guard.automata.patterns.look_alikes import with_look_alikes
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.automata.spans.definition import Searcher
+from nco_guard.automata.patterns.searching import Machine, Plain, plain
+from nco_guard.automata.spans.follower import Searcher
 from nco_guard.automata.strings.groups import StringGroup, StringKind, StringList
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, RegexRule, Rule, StringRule
@@ -61,7 +62,7 @@ class CompiledRule:
         self._searcher: Searcher | None = None
         self.letters: tuple[int, ...] = ()
         self.fold = FoldSpec(rule.normalize, rule.ignore, rule.json_escapes)
-        if self._as_written:
+        if self.as_written is not None:
             return
         checked = store.load("rule", self.key) if store is not None else None
         if checked is not None:
@@ -79,8 +80,14 @@ class CompiledRule:
         return digest(made_by(), canonical_json(self.rule.model_dump(mode="json")))
 
     @property
-    def _as_written(self) -> bool:
-        return isinstance(self.rule, StringRule) and self.fold.trivial and self.rule.confusables == "none"
+    def as_written(self) -> StringRule | None:
+        """The rule, if it is a list of strings that nothing is folded for but case."""
+        rule = self.rule
+        return (
+            rule
+            if isinstance(rule, StringRule) and self.fold.trivial and rule.confusables == "none"
+            else None
+        )
 
     @property
     def _flags(self) -> int:
@@ -192,16 +199,14 @@ class CompiledRule:
                         field="stop_at",
                     )
 
-    def machine(
-        self, *, every_end: bool, stop: bool = False
-    ) -> AlternatingMachine | FoldedMachine | FsmMachine:
+    def machine(self, *, every_end: bool, stop: bool = False) -> Machine:
         """A fresh machine for the rule's pattern, or for its stop point, over the original text."""
         machine = self._searching(every_end=every_end, stop=stop)
         if self.fold.trivial or isinstance(machine, FsmMachine):
             return machine
         return FoldedMachine(machine, self.fold)
 
-    def _searching(self, *, every_end: bool, stop: bool = False) -> AlternatingMachine | FsmMachine:
+    def _searching(self, *, every_end: bool, stop: bool = False) -> Plain:
         """A fresh machine for the pattern, or for the stop point, over the folded text."""
         if isinstance(self.rule, AutomatonRule):
             return FsmMachine(self.rule.fsm)
@@ -228,11 +233,10 @@ class CompiledRule:
         self._searcher = self._new_searcher(roomy=True) if roomy else None
 
     def _new_searcher(self, *, roomy: bool = False) -> Searcher:
-        rule = self.rule
-        if isinstance(rule, StringRule) and self._as_written:
+        if (rule := self.as_written) is not None:
             return SubstringSearcher(rule.strings, caseless=rule.case == "fold", whole_word=rule.whole_word)
         machine = self.machine(every_end=True)
-        inner = machine.inner if isinstance(machine, FoldedMachine) else machine
+        inner, _ = plain(machine)
         if roomy and isinstance(inner, AlternatingMachine):
             inner.state_limit *= _ROOMY
             inner.thread_limit *= _ROOMY
@@ -241,8 +245,7 @@ class CompiledRule:
     @cached_property
     def listed(self) -> StringList | None:
         """Its strings and how they are looked for, if the rule is a list of strings fit for Aho-Corasick."""
-        rule = self.rule
-        if not isinstance(rule, StringRule) or not self._as_written:
+        if (rule := self.as_written) is None:
             return None
         kind = StringKind(rule.context == "prompt", rule.case == "fold", rule.whole_word)
         return StringList(rule.id, kind, rule.strings) if self._folds_evenly(rule.strings, kind) else None

@@ -1,4 +1,4 @@
-"""Many tokens read by one automaton at once."""
+"""Many tokens, or texts, read by one automaton at once."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from nco_guard.automata import Automaton
 from nco_guard.masking.idsets import Ids
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["TokenBytes", "token_bytes"]
+__all__ = ["ByteStrings", "token_bytes"]
 
-_FEW = 24  # tokens that are read one by one rather than together
+_FEW = 24  # strings that are read one by one rather than together
 
 
-class TokenBytes:
-    """The bytes of all tokens of a vocabulary, side by side."""
+class ByteStrings:
+    """Byte strings side by side, such as the tokens of a vocabulary."""
 
-    def __init__(self, tokens: Sequence[bytes]) -> None:
-        self._tokens = tokens
-        self._data: NDArray[np.uint8] = np.frombuffer(b"".join(tokens), np.uint8)
-        self._lengths: NDArray[np.int64] = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    def __init__(self, strings: Sequence[bytes]) -> None:
+        self._strings = strings
+        self._data: NDArray[np.uint8] = np.frombuffer(b"".join(strings), np.uint8)
+        self._lengths: NDArray[np.int64] = np.fromiter(map(len, strings), np.int64, len(strings))
         self._starts: NDArray[np.int64] = np.cumsum(self._lengths) - self._lengths
 
-    def after(self, automaton: Automaton, state: int, ids: Ids) -> NDArray[np.int32]:
-        """The states [tokens] that an automaton is in after each of the tokens, from one state; negative: it matched.
+    def __len__(self) -> int:
+        return len(self._strings)
 
-        Cost: an array operation a byte of the longest.
+    def after(self, automaton: Automaton, state: int, ids: Ids) -> NDArray[np.int32]:
+        """The states [strings] that an automaton is in after some of the strings, from one state; negative: it matched.
+
+        Cost: an array operation a byte of those that are longer than a few others; one by one for these.
         """
+        read = automaton.read
         if len(ids) <= _FEW:
-            read = automaton.read
-            return np.array([read(state, self._tokens[token]) for token in ids.tolist()], np.int32)
+            return np.array([read(state, self._strings[one]) for one in ids.tolist()], np.int32)
         order = np.argsort(-self._lengths[ids], kind="stable")
         begins, sizes = self._starts[ids[order]], self._lengths[ids[order]]
         reached = np.full(len(ids), state, np.int32)
@@ -41,18 +44,22 @@ class TokenBytes:
             # The longest first: those that have a byte here are at the front.
             longer = int(np.searchsorted(-sizes, -place, side="left"))
             alive = np.flatnonzero(reached[:longer] >= 0)
+            if len(alive) <= _FEW:
+                for one in alive.tolist():
+                    reached[one] = read(int(reached[one]), self._strings[ids[order[one]]][place:])
+                break
             reached[alive] = automaton.step_many(reached[alive], self._data[begins[alive] + place])
         found = np.empty_like(reached)
         found[order] = reached
         return found
 
 
-_known: WeakKeyDictionary[Vocabulary, TokenBytes] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Vocabulary, ByteStrings] = WeakKeyDictionary()
 
 
-def token_bytes(vocabulary: Vocabulary) -> TokenBytes:
-    """Those of a vocabulary, one for all who ask."""
+def token_bytes(vocabulary: Vocabulary) -> ByteStrings:
+    """The tokens of a vocabulary, one for all who ask."""
     found = _known.get(vocabulary)
     if found is None:
-        found = _known[vocabulary] = TokenBytes(vocabulary.tokens)
+        found = _known[vocabulary] = ByteStrings(vocabulary.tokens)
     return found

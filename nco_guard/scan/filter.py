@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata.charsets import code_points
 from nco_guard.scan.conditions import ANY, HEAD, Head, Probe
 
 __all__ = ["MARGIN", "Codes", "Condition", "Filter", "codes_of_text", "mask_of"]
@@ -39,7 +40,7 @@ def codes_of_text(text: str) -> Codes:
     if text.isascii():
         codes[: len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
         return codes
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    points = code_points(text)
     for low in range(0, len(points), _BLOCK):
         block = points[low : low + _BLOCK]
         above = block > 127

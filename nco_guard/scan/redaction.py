@@ -7,9 +7,10 @@ costs a search of every text.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from nco_guard.compiler import CompiledPolicy
-from nco_guard.errors import RedactionError, ViolationError
+from nco_guard.errors import ViolationError
 from nco_guard.policy import Policy
 from nco_guard.scan.findings import Report
 from nco_guard.scan.replacing import Replacement, Replacer
@@ -48,14 +49,9 @@ def redact(
     """
     verifier = Verifier.of(policy)
     replacer = Replacer(verifier.compiled, replacement)
-    report = verifier.verify(text, context=context)
-    if report.ok:
-        return Redaction(text, report)
-    result = replacer.whole(text, report.violations)
-    left = verifier.verify(result, context=context)
-    if not left.ok:
-        raise RedactionError(verifier.broken(left.findings))
-    return Redaction(result, report)
+    look = partial(verifier.verify, context=context)
+    report = look(text)
+    return Redaction(replacer.clean(text, report, look), report)
 
 
 def require(policy: Policy | CompiledPolicy, text: str, *, context: str = "", where: str = "text") -> Report:

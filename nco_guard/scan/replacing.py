@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nco_guard.compiler import CompiledPolicy
-from nco_guard.errors import ArgumentError, PolicyError
+from nco_guard.errors import ArgumentError, PolicyError, RedactionError
 from nco_guard.policy import Policy
-from nco_guard.scan.findings import Finding
+from nco_guard.scan.findings import Finding, Report
 from nco_guard.scan.verifier import Verifier
 
 __all__ = ["REDACTED", "Placed", "Replacement", "Replacer", "default_replacement"]
@@ -83,6 +83,19 @@ class Replacer:
             pieces += text[position:start], instead
             position = end
         return "".join((*pieces, text[position:]))
+
+    def clean(self, text: str, report: Report, look: Callable[[str], Report]) -> str:
+        """A whole text with every match of its report replaced. `look`: what finds matches in such texts.
+
+        Errors: `RedactionError` where what is left forms a match.
+        """
+        if report.ok:
+            return text
+        result = self.whole(text, report.violations)
+        left = look(result)
+        if not left.ok:
+            raise RedactionError(self._compiled.in_order(found.rule_id for found in left.violations))
+        return result
 
     def stretches(self, findings: Iterable[Finding]) -> list[tuple[int, int, str]]:
         """(start, end, what stands there) for each stretch of a whole text that its findings leave nothing of."""

@@ -6,9 +6,10 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from nco_guard import arguments
-from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
+from nco_guard.automata import SubstringSearcher
 from nco_guard.automata.characters import CharMachine
-from nco_guard.automata.spans.definition import Searcher
+from nco_guard.automata.patterns.searching import Machine
+from nco_guard.automata.spans.follower import Searcher
 from nco_guard.automata.spans.machines import Walk
 from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.errors import RedactionError
@@ -20,7 +21,6 @@ __all__ = ["SafeEnds"]
 _Known = dict[tuple[int, int], tuple[int, bool, bool]]
 # By machine; shared by all streams, under the lock of the rule.
 _steps: WeakKeyDictionary[CharMachine, _Known] = WeakKeyDictionary()
-_Stepper = AlternatingMachine | FoldedMachine | FsmMachine
 
 
 class SafeEnds:
@@ -76,7 +76,7 @@ class _Ends(Protocol):
 class _PatternEnds:
     """Of a pattern or a ready-made automaton: what its machine says."""
 
-    def __init__(self, machine: _Stepper, context: str) -> None:
+    def __init__(self, machine: Machine, context: str) -> None:
         self._walk = Walk(machine, machine.start)
         for cls in machine.classes.of_text(context):
             self._walk.read(cls)

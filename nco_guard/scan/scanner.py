@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import AlternatingMachine, FoldedMachine, FsmMachine, SubstringSearcher
-from nco_guard.automata.spans.definition import Searcher
-from nco_guard.automata.spans.follower import Follower, Source, follow, source_of, spans_at
+from nco_guard.automata import AlternatingMachine, SubstringSearcher
+from nco_guard.automata.patterns.searching import Plain, plain
+from nco_guard.automata.spans.follower import Follower, Searcher, Source, follow, source_of, spans_at
 from nco_guard.automata.spans.machines import Runs, Walk, runs_of
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
@@ -113,10 +113,9 @@ class RuleScanner:
 
     def _take(self, searcher: Searcher) -> None:
         self._searcher = searcher
-        inner = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
-        self._source: Source = source_of(inner)
-        self._strings = inner if isinstance(inner, SubstringSearcher) else None
-        self._machine = None if isinstance(inner, SubstringSearcher) else inner
+        self._source, _ = source_of(searcher)
+        self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
+        self._machine = None if isinstance(searcher, SubstringSearcher) else plain(searcher)[0]
         self.reach = self._source.reach
         self._moves: dict[int, tuple[int, bool, bool]] = {}
         self.__dict__.pop("_tails", None)
@@ -247,9 +246,7 @@ class RuleScanner:
         self.steps += 0 if follower is None else follower.steps
         return np.array(kept, np.int64)
 
-    def _ends_ahead(
-        self, machine: AlternatingMachine | FsmMachine, text: str, stretch: Stretch
-    ) -> Iterator[int]:
+    def _ends_ahead(self, machine: Plain, text: str, stretch: Stretch) -> Iterator[int]:
         """Places from which a match can start, found by one pass that sees where matches are complete."""
         low = max(stretch.low if stretch.opens else 0, stretch.start - self.reach - 1)
         state, count, moves = machine.start, machine.classes.count, self._moves
@@ -277,7 +274,7 @@ class RuleScanner:
             yield from range(fresh, stretch.high + 1)
 
     @staticmethod
-    def _move(machine: AlternatingMachine | FsmMachine, state: int, cls: int) -> tuple[int, bool, bool]:
+    def _move(machine: Plain, state: int, cls: int) -> tuple[int, bool, bool]:
         """The next state, whether a match is complete, and whether none that began before it is under way."""
         every, under_way = Walk(machine, state), Walk(machine, state)
         completes = every.read(cls)

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata.charsets import code_points
 from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.errors import TokenizerError
 
@@ -169,8 +170,7 @@ def _byte_level(strings: Sequence[str]) -> list[bytes]:
     joined = "".join(strings)
     if all(ord(character) in known for character in set(joined)):
         lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-        codes = np.frombuffer(joined.encode("utf-32-le"), "<u4")
-        return cut(_BYTE_OF[codes].tobytes(), lengths)
+        return cut(_BYTE_OF[code_points(joined)].tobytes(), lengths)
     return [
         string.translate(alphabet).encode("latin-1")
         if all(ord(character) in known for character in string)

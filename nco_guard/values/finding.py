@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nco_guard.compiler import CompiledPolicy, compiled_of
-from nco_guard.errors import RedactionError
 from nco_guard.policy.given import given_policy
 from nco_guard.scan import Verifier
 from nco_guard.scan.findings import Finding, Report
@@ -55,13 +54,7 @@ class Finder:
 
     def without(self, text: str, report: Report) -> str:
         """A text with every match of its report replaced. Errors: `RedactionError` where what is left forms a match."""
-        if report.ok:
-            return text
-        result = self.replacer.whole(text, report.violations)
-        left = self.report(result)
-        if not left.ok:
-            raise RedactionError(self.verifier.broken(left.findings))
-        return result
+        return self.replacer.clean(text, report, self.report)
 
     def instead(self, rules: Sequence[str] = ()) -> str:
         """What stands for a whole value that matches."""

@@ -9,12 +9,12 @@ import pytest
 
 from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.analysis import overblocking, refused_tokens, sentences
-from nco_guard.analysis.alone import Pieces
 from nco_guard.automata import AlternatingMachine, ClassAutomaton
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import ForbiddenTokenError
 from nco_guard.masking import bruteforce
+from nco_guard.masking.reading import ByteStrings
 from nco_guard.policy import Rule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
@@ -47,19 +47,20 @@ def test_what_a_rule_forbids_is_what_its_definition_forbids(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_pieces_run_together_do_what_each_does_alone(seed: int) -> None:
+def test_byte_strings_read_together_lead_where_each_does_alone(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(20):
         pattern, flags = patterns.valid_pattern(rng, 3)
         automaton = ClassAutomaton(AlternatingMachine(parse(pattern, flags)), absorbing=False)
-        texts = [patterns.text(rng, 20).encode() for _ in range(rng.choice([0, 1, 5, 40]))]
-        matched, states = Pieces(texts).run(automaton, automaton.start)
-        for text, hit, state in zip(texts, matched.tolist(), states.tolist(), strict=True):
-            reached, found = automaton.start, False
-            for byte in text:
-                reached = automaton.step(reached, byte)
-                found, reached = found or reached < 0, ~reached if reached < 0 else reached
-            assert (hit, state) == (found, reached)
+        texts = [patterns.text(rng, 20).encode() for _ in range(rng.choice([0, 1, 5, 40, 60]))]
+        some = np.sort(rng.sample(range(len(texts)), rng.choice([0, len(texts) // 2, len(texts)])))
+        states = ByteStrings(texts).after(automaton, automaton.start, some.astype(np.int64))
+        for index, state in zip(some.tolist(), states.tolist(), strict=True):
+            reached = automaton.start
+            for byte in texts[int(index)]:
+                if reached >= 0:
+                    reached = automaton.step(reached, byte)
+            assert state == reached
 
 
 def test_a_substring_that_forbids_much_is_named_with_what_would_forbid_less() -> None:

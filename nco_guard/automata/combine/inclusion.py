@@ -16,13 +16,12 @@ import numpy as np
 from nco_guard.automata.charsets import CharClasses, CharSet, both, complement
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.folded_text import FoldedMachine
-from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.searching import Machine
 from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, Sequence
 from nco_guard.errors import StateLimitError
 
 __all__ = ["begins_with", "escaping_text", "matching_text"]
 
-Machine = AlternatingMachine | FoldedMachine | FsmMachine
 # A state of the pattern, one of the stop point, and whether the match that is followed has started.
 _Place = tuple[int, int, bool]
 _MATCHED = -1

@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nco_guard.automata.characters import CharMachine
-from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.folded_text import FoldedMachine
-from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.searching import Plain
 from nco_guard.automata.spans.folds import FoldedText, joined
-from nco_guard.automata.spans.follower import Span, StringFollower, spans_at
+from nco_guard.automata.spans.follower import Searcher, Span, StringFollower, spans_at
 from nco_guard.automata.spans.machines import Walk
 from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import StateLimitError
 
-__all__ = ["Searcher", "find_spans", "longest_beginning", "matches"]
-
-Searcher = AlternatingMachine | FoldedMachine | FsmMachine | SubstringSearcher
+__all__ = ["find_spans", "longest_beginning", "matches"]
 
 
 def matches(machine: CharMachine, text: str) -> bool:
@@ -66,9 +63,7 @@ def find_spans(machine: Searcher, text: str, *, beyond: int = -1) -> Iterator[Sp
         yield from _place_by_place(machine, classes, beyond)
 
 
-def _place_by_place(
-    machine: AlternatingMachine | FsmMachine, classes: Sequence[int], beyond: int
-) -> Iterator[Span]:
+def _place_by_place(machine: Plain, classes: Sequence[int], beyond: int) -> Iterator[Span]:
     machine, _ = machine.carried(())
     walk, position = Walk(machine, machine.bare_start), 0
     for place in range(len(classes) + 1):
@@ -81,9 +76,7 @@ def _place_by_place(
             walk.follow(classes[place])
 
 
-def longest_beginning(
-    machine: AlternatingMachine | FoldedMachine | SubstringSearcher, text: str
-) -> Span | None:
+def longest_beginning(machine: Searcher, text: str) -> Span | None:
     """The longest stretch of the text that could be the beginning of a match, or is one; the first if several.
 
     For a folded rule, the longest in the folded text, as a span of the original. Cost: linear in the text times the
@@ -98,7 +91,7 @@ def longest_beginning(
     classes = machine.classes.of_text(text)
     best: Span | None = None
     machine, _ = machine.carried(())
-    walk = Walk[AlternatingMachine | FsmMachine](machine, machine.bare_start)
+    walk = Walk[Plain](machine, machine.bare_start)
     for start, cls in enumerate(classes):
         walk.make_room()
         alive = Walk(walk.machine, walk.machine.planted(walk.state))

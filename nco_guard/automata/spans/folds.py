@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata.charsets import MAX_CODE_POINT
+from nco_guard.automata.charsets import MAX_CODE_POINT, code_points
 from nco_guard.automata.folding import FoldSpec, escapes, settled_length
 
 __all__ = ["Folded", "FoldedText", "Originals", "fold", "joined"]
@@ -39,7 +39,7 @@ def fold(text: str, spec: FoldSpec) -> Folded:
     folds = _folds(spec.normalize, spec.ignore)
     if not folds.touch(denoted.text):
         return denoted
-    counts = folds.lengths[_points(denoted.text)]
+    counts = folds.lengths[code_points(denoted.text)]
     starts = np.arange(len(counts)) if denoted.starts is None else denoted.starts
     ends = np.arange(1, len(counts) + 1) if denoted.ends is None else denoted.ends
     return Folded(denoted.text.translate(folds.images), np.repeat(starts, counts), np.repeat(ends, counts))
@@ -165,10 +165,6 @@ def _denoted(text: str) -> Folded:
     return Folded("".join((*pieces, text[place:])), places[:-1], places[1:])
 
 
-def _points(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
 class _Folds:
     """The images of single characters: as a table for `str.translate`, and their lengths."""
 
@@ -185,7 +181,7 @@ class _Folds:
         """Whether any character of a text does not fold to itself."""
         if not self.images or (self._ascii_stays and text.isascii()):
             return False
-        return bool(self._changes[_points(text)].any())
+        return bool(self._changes[code_points(text)].any())
 
 
 @cache

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from nco_guard.automata.patterns.alternating import AlternatingMachine
-from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.folding import FoldSpec
+from nco_guard.automata.patterns.searching import Machine, Plain, plain
 from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Runs, Walk, runs_of
 from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 Span = tuple[int, int]
+Searcher = Machine | SubstringSearcher
+"""What finds the spans of a rule."""
 Source = Runs | SubstringSearcher
 """What a text is searched with, folded as the rule wants it."""
 _Ends = tuple[int, tuple[tuple[int, int], ...]]  # the place of a character, and the ends that it completes
@@ -82,9 +84,12 @@ class Follower(Protocol):
         """
 
 
-def source_of(searcher: AlternatingMachine | FsmMachine | SubstringSearcher) -> Source:
-    """What there is to follow of that with which a rule searches folded text."""
-    return searcher if isinstance(searcher, SubstringSearcher) else runs_of(searcher)
+def source_of(searcher: Searcher) -> tuple[Source, FoldSpec]:
+    """What there is to follow of that with which a rule searches, and how text is folded for it."""
+    if isinstance(searcher, SubstringSearcher):
+        return searcher, FoldSpec()
+    machine, spec = plain(searcher)
+    return runs_of(machine), spec
 
 
 def follow(
@@ -418,7 +423,7 @@ class PatternFollower:
 class _Search:
     """Whether a match is complete that begins at a place or later; `place`: how far that is known."""
 
-    def __init__(self, walk: Walk[AlternatingMachine | FsmMachine], place: int) -> None:
+    def __init__(self, walk: Walk[Plain], place: int) -> None:
         self._walk = walk
         self.place = place
         self._matched = False

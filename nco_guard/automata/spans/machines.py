@@ -13,6 +13,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
 from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.searching import Plain
 from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, subnodes
 from nco_guard.automata.patterns.syntax import Sequence as Items
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
@@ -260,7 +261,7 @@ class FsmRuns:
 Runs = PatternRuns | FsmRuns
 
 
-def runs_of(machine: AlternatingMachine | FsmMachine) -> Runs:
+def runs_of(machine: Plain) -> Runs:
     """The runs of a machine that reports every end of a match: the same for all who ask, until they are crowded."""
     runs: Runs | None = machine.runs
     if runs is None or runs.crowded:
@@ -279,13 +280,13 @@ class _Stepped(Protocol):
     def past_prompt(self, state: int) -> int: ...
 
 
-Machine = TypeVar("Machine", bound=_Stepped)
+M = TypeVar("M", bound=_Stepped)
 
 
-class Walk(Generic[Machine]):
+class Walk(Generic[M]):
     """A machine and where a text has led it. One that has found much is let go of for one with room."""
 
-    def __init__(self, machine: Machine, state: int) -> None:
+    def __init__(self, machine: M, state: int) -> None:
         self.machine = machine
         self.state = state
 
@@ -294,7 +295,7 @@ class Walk(Generic[Machine]):
         self.make_room()
         return self._reached(self.machine.step(self.state, cls))
 
-    def follow(self: Walk[AlternatingMachine | FsmMachine], cls: int) -> bool:
+    def follow(self: Walk[Plain], cls: int) -> bool:
         """As `read`, of the matches that are under way alone: none begins here."""
         self.make_room()
         return self._reached(self.machine.step(self.state, cls, seed=False))

@@ -12,10 +12,8 @@ Cost: as `follower`, linear in the text however it is cut. Memory: the character
 
 from __future__ import annotations
 
-from nco_guard.automata.patterns.folded_text import FoldedMachine
-from nco_guard.automata.spans.definition import Searcher
 from nco_guard.automata.spans.folds import FoldedText, Originals
-from nco_guard.automata.spans.follower import Span, follow, source_of
+from nco_guard.automata.spans.follower import Searcher, Span, follow, source_of
 
 __all__ = ["SpanStream"]
 
@@ -28,12 +26,11 @@ class SpanStream:
     """
 
     def __init__(self, searcher: Searcher, context: str = "") -> None:
-        is_folded = isinstance(searcher, FoldedMachine)
-        self._folded = FoldedText(searcher.spec) if isinstance(searcher, FoldedMachine) else None
-        self._originals = Originals(self._folded) if self._folded is not None else None
-        inner = searcher.inner if isinstance(searcher, FoldedMachine) else searcher
-        beyond = (0 if is_folded else len(context)) if context else -1
-        self._follower = follow(source_of(inner), "", closes=False, beyond=beyond)
+        source, spec = source_of(searcher)
+        self._folded = None if spec.trivial else FoldedText(spec)
+        self._originals = None if self._folded is None else Originals(self._folded)
+        beyond = (len(context) if spec.trivial else 0) if context else -1
+        self._follower = follow(source, "", closes=False, beyond=beyond)
         self._context = len(context)
         self._place = 0  # no match that is yet to be given begins before it
         self._given = False  # spans, since it was asked whether a match is complete

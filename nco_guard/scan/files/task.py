@@ -20,6 +20,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.automata.charsets import code_points
 from nco_guard.errors import InputError, RedactionError
 from nco_guard.scan.files.records import Leaf, RecordFields, leaves, parse, replaced, shown_path
 from nco_guard.scan.files.sources import STDIN, Source, lines_of, texts_of
@@ -249,8 +250,8 @@ class _Lines:
             return 1, 1
         breaks = self._breaks[piece]
         if breaks is None:
-            points = np.frombuffer(self._texts[piece].encode("utf-32-le", "surrogatepass"), np.uint32)
-            breaks = self._breaks[piece] = np.flatnonzero(points == 10) + self._first[piece]
+            line_ends = np.flatnonzero(code_points(self._texts[piece]) == 10)
+            breaks = self._breaks[piece] = line_ends + self._first[piece]
         before = int(np.searchsorted(breaks, offset))
         start = int(breaks[before - 1]) + 1 if before else self._start[piece]
         return self._line[piece] + before, offset - start + 1
