@@ -150,18 +150,32 @@ class TestVerify:
         assert "no rule is hard" in call("check", path).stdout
 
     def test_presets_are_policies(self) -> None:
-        assert call("verify", "preset:pii", "-", stdin="nothing to see").exit_code == 0
-        assert call("verify", "preset:pii,ldnoobw", "-", stdin="write to jane.doe@example.com").exit_code == 1
+        assert call("verify", "pii", "-", stdin="nothing to see").exit_code == 0
+        assert call("verify", "pii,ldnoobw", "-", stdin="write to jane.doe@example.com").exit_code == 1
+
+    def test_a_policy_is_a_path_or_names_by_how_it_is_written(
+        self, policy: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(policy.parent)
+        policy.rename("pii")  # a file of this name changes nothing
+        assert call("verify", "pii", "-", stdin="write to jane.doe@example.com").exit_code == 1
+        Path("pii").rename("a,b.yaml")
+        text = "write to jane.doe@example.com"
+        assert call("verify", "a,b.yaml", "-", stdin=text).exit_code == 0
+        assert call("verify", " pii , ldnoobw", "-", stdin=text).exit_code == 1
+        fails_cleanly(call("check", "pii,pii"), "policy[1]")
+        fails_cleanly(call("check", "pii,"), "policy[1]")
+        fails_cleanly(call("check", "./pii"), "field 'policy'")
 
 
 class TestMistakes:
     def test_a_missing_policy_file(self, tmp_path: Path) -> None:
         fails_cleanly(call("check", tmp_path / "none.yaml"), "none.yaml")
-        fails_cleanly(call("check", "pii"), "preset:")
+        fails_cleanly(call("check", "policy"), "no preset")
 
     def test_an_unknown_preset(self) -> None:
-        fails_cleanly(call("check", "preset:piii"), "piii")
-        fails_cleanly(call("check", "preset:"), "preset")
+        fails_cleanly(call("check", "piii"), "piii")
+        fails_cleanly(call("check", ""), "preset")
 
     def test_a_broken_policy_file(self, tmp_path: Path) -> None:
         path = tmp_path / "policy.yaml"

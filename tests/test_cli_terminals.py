@@ -37,10 +37,10 @@ def run(*arguments: object, program: str | None = None, **options: Any) -> subpr
     "arguments",
     [
         ("check", "missing.yaml"),
-        ("check", "preset:pii_paper", "--tokenizer", "missing"),
-        ("verify", "preset:pii_paper", "missing.txt"),
-        ("generate", "--model", "missing", "--policy", "preset:pii_paper", "--prompt", "x"),
-        ("explain", "preset:pii_paper", "--tokenizer", "missing", "--text", "x"),
+        ("check", "pii_paper", "--tokenizer", "missing"),
+        ("verify", "pii_paper", "missing.txt"),
+        ("generate", "--model", "missing", "--policy", "pii_paper", "--prompt", "x"),
+        ("explain", "pii_paper", "--tokenizer", "missing", "--text", "x"),
         ("audit", "verify", "missing.jsonl"),
     ],
 )

@@ -70,7 +70,7 @@ app = typer.Typer(
 audit_app = typer.Typer(no_args_is_help=True, help="Check audit logs, anchor them, and report what they say.")
 app.add_typer(audit_app, name="audit")
 
-POLICY_HELP = "A YAML or JSON file, or presets by name: [bold]preset:pii[/] or [bold]preset:pii,ldnoobw[/]."
+POLICY_HELP = "A YAML or JSON file, or presets by name: [bold]pii[/] or [bold]pii,ldnoobw[/]."
 PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HELP, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate at most, per prompt.")]

@@ -14,23 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["encoder", "load_model", "load_policy", "load_tokenizer", "read_key", "read_text", "require_hf"]
 
-PRESET = "preset:"
-
 
 def load_policy(spec: str) -> Policy:
-    """The policy of a YAML or JSON file, or of presets: `preset:pii`, `preset:pii,ldnoobw`."""
-    from nco_guard.policy import Policy
+    """The policy of a file, of a preset, `pii`, or of several, `pii,ldnoobw`; read as `guard=` is elsewhere."""
+    from nco_guard.policy.given import given_policy, is_path
 
-    if spec.startswith(PRESET):
-        names = [name.strip() for name in spec.removeprefix(PRESET).split(",") if name.strip()]
-        if not names:
-            raise NCOGuardError("preset: needs a name, for example preset:pii")
-        return Policy.from_presets(*names)
-    path = Path(spec)
-    if not path.exists():
-        hint = "; presets are written preset:NAME" if path.suffix == "" else ""
-        raise NCOGuardError(f"no policy file at {spec}{hint}")
-    return Policy.from_file(path)
+    names = [name.strip() for name in spec.split(",")]
+    return given_policy(spec if is_path(spec) else names[0] if len(names) == 1 else names, "policy")
 
 
 def read_text(name: str) -> str:

@@ -13,7 +13,7 @@ from nco_guard.policy._errors import named, placed
 from nco_guard.policy.models import Policy
 from nco_guard.policy.rules import AutomatonRule, RegexRule, StringRule
 
-__all__ = ["checked_policy", "given_policy", "no_policy"]
+__all__ = ["checked_policy", "given_policy", "is_path", "no_policy"]
 
 _WANTED = "a Guard, a Policy, the path of a policy file, a preset's name or a list of names"
 _JOIN = "join policies by their rules: one.with_rules(*other.rules)"
@@ -48,7 +48,7 @@ def given_policy(source: Any, argument: str = "guard") -> Policy:
     """
     if isinstance(source, Policy):
         return source
-    if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and is_path(source)):
         try:
             return Policy.from_file(source)
         except PolicyError as error:
@@ -59,7 +59,7 @@ def given_policy(source: Any, argument: str = "guard") -> Policy:
     known = presets.available()
     for number, name in enumerate(names):
         where = argument if isinstance(source, str) else f"{argument}[{number}]"
-        if not isinstance(name, str) or (name not in known and _is_path(name)):
+        if not isinstance(name, str) or (name not in known and is_path(name)):
             given = "a path" if isinstance(name, str) else type(name).__name__
             raise ArgumentError(f"{where}: a list holds names of presets, not {given}; {_JOIN}")
         if name not in known:
@@ -73,7 +73,8 @@ def given_policy(source: Any, argument: str = "guard") -> Policy:
     return _of_presets(tuple(names))
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Whether a str is a path, rather than the name of a preset; whatever files there are."""
     return text.lower().endswith(_PATHS) or any(mark in text for mark in _SEPARATORS)
 
 
