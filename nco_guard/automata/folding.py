@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, permutations
@@ -80,13 +80,12 @@ def _punctuation() -> CharSet:
     )
 
 
-IGNORABLE_SETS = ("zero-width", "combining", "punctuation")
-
-
-def _named(name: str) -> CharSet:
-    if name == "zero-width":
-        return _ZERO_WIDTH
-    return _COMBINING if name == "combining" else _punctuation()
+_NAMED: dict[str, Callable[[], CharSet]] = {
+    "zero-width": lambda: _ZERO_WIDTH,
+    "combining": lambda: _COMBINING,
+    "punctuation": _punctuation,
+}
+IGNORABLE_SETS = tuple(_NAMED)
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def _images(normalize: str, ignore: tuple[str, ...]) -> dict[str, str]:
     ignored: set[str] = {c for c in ignore if len(c) == 1}
     for name in ignore:
         if len(name) > 1:
-            ignored.update(chr(c) for low, high in _named(name) for c in range(low, high + 1))
+            ignored.update(chr(c) for low, high in _NAMED[name]() for c in range(low, high + 1))
     found: dict[str, str] = dict.fromkeys(ignored, "")
     nfkc, accents = normalize == "nfkc", "combining" in ignore
     if not nfkc and not accents:

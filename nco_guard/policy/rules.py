@@ -32,6 +32,7 @@ from nco_guard.policy._fsm import FSM_JSON_SCHEMA, fsm_to_plain, read_fsm
 
 __all__ = [
     "AutomatonRule",
+    "ChecksumName",
     "RegexRule",
     "Rule",
     "RuleFields",
@@ -41,6 +42,8 @@ __all__ = [
     "rule_from_mapping",
 ]
 
+ChecksumName = Literal["none", "luhn", "mod97"]
+"""What matches may have to pass; `automata.patterns.checksum` says how each is reckoned."""
 _Penalty = Annotated[
     float,
     BeforeValidator(check_penalty),
@@ -235,13 +238,13 @@ class RegexRule(_Rule):
             self,
             *,
             regex: str,
-            checksum: Literal["none", "luhn", "mod97"] = "none",
+            checksum: ChecksumName = "none",
             **fields: Unpack[RuleFields],
         ) -> None: ...
 
     key: ClassVar[str] = "regex"
     regex: str = Field(description="In the dialect of Python's re.")
-    checksum: Literal["none", "luhn", "mod97"] = Field(
+    checksum: ChecksumName = Field(
         default="none",
         description="Only matches that pass a check count: luhn (payment cards) or mod97 (IBAN).",
     )

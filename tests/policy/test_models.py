@@ -8,7 +8,7 @@ import json
 import math
 import pickle
 import re
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import interegular
 import pytest
@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from interegular.fsm import FSM, Alphabet, anything_else
 from pydantic import ValidationError
 
+from nco_guard.automata import CHECKSUMS, FoldSpec, folding
+from nco_guard.automata.patterns.look_alikes import with_look_alikes
 from nco_guard.errors import NCOGuardError, PatternError, PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
+from nco_guard.policy._checks import IGNORABLE_SETS
 
 SECRET = "Zanzibar-Quux"
 
@@ -425,3 +428,11 @@ def test_yaml_and_json_and_back_is_identity(name: str, description: str, rules: 
 
 def test_rule_is_the_union_of_the_kinds() -> None:
     assert set(get_args(Rule)) == {StringRule, RegexRule, AutomatonRule}
+
+
+def test_the_names_that_rules_take_are_those_that_automata_know() -> None:
+    taken = get_type_hints(RegexRule)
+    assert get_args(taken["checksum"]) == ("none", *CHECKSUMS)
+    assert IGNORABLE_SETS == folding.IGNORABLE_SETS
+    assert get_args(taken["normalize"]) == get_args(get_type_hints(FoldSpec)["normalize"])
+    assert get_args(taken["confusables"]) == ("none", *get_args(get_type_hints(with_look_alikes)["kind"]))

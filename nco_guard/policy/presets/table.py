@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from nco_guard.policy.rules import RegexRule
+from nco_guard.policy.rules import ChecksumName, RegexRule
 
 __all__ = ["Examples", "Pattern"]
 
@@ -42,7 +41,7 @@ class Pattern:
     examples: Examples = field(repr=False)
     stop_at: str | None = None
     reveals: str = "all but the last character"
-    checksum: Literal["none", "luhn", "mod97"] = "none"
+    checksum: ChecksumName = "none"
 
     @property
     def short_name(self) -> str:
