@@ -142,7 +142,7 @@ def test_monitored_rules_touch_nothing() -> None:
     )
     assert not session.penalties().any()
     duck = bound.vocabulary.tokens.index(b"duck")
-    assert bound.tables.rules_completing(bound.tables.start, duck) == ("seen",)
+    assert random_policies.rules_completing(bound.tables, bound.tables.start, duck) == ("seen",)
 
 
 def test_rollback_refuses_more_tokens_than_there_are() -> None:

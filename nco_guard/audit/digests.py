@@ -17,7 +17,7 @@ from nco_guard.audit.events import Event
 from nco_guard.audit.sinks import Sink
 from nco_guard.errors import ArgumentValueError, AuditError
 
-__all__ = ["KEYED", "checked_key", "keyed_digests", "policy_hmac"]
+__all__ = ["checked_key", "keyed_digests", "policy_hmac"]
 
 KEYED: Final = "hmac-sha256:"
 """What a keyed digest begins with."""

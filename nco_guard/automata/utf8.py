@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses
 
-__all__ = ["ILL_FORMED", "byte_classes_of", "equal_columns", "utf8_table"]
+__all__ = ["ILL_FORMED", "byte_classes_of", "utf8_table"]
 
 ILL_FORMED = -1
 _BLOCK = 64  # code points that share all bytes but the last

@@ -14,7 +14,7 @@ from nco_guard.errors import MissingExtraError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HasVerdict", "perplexity", "relative_throughput", "throughput", "violation_rate"]
+__all__ = ["perplexity", "relative_throughput", "throughput", "violation_rate"]
 
 
 class HasVerdict(Protocol):

@@ -404,16 +404,13 @@ class JointTables:
             return True
         return nothing and self.undecided(state, remaining) > 0
 
-    def rules_completing(self, state: int, token: int) -> tuple[str, ...]:
-        """The rules, hard, soft or monitored, whose match this token would complete here; by feeding its bytes."""
-        return self._rules(state, token)[0]
-
     def rules_at_fault(self, state: int, token: int) -> tuple[str, ...]:
         """Why a token is forbidden here: the rules whose match it completes, else those it leaves without a way out."""
         completing, pending = self._rules(state, token)
         return completing or pending
 
     def _rules(self, state: int, token: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The rules of any mode whose match a token completes, and those it leaves pending; by feeding its bytes."""
         if state < 0 or not 0 <= token < self.vocabulary.width or token in self._unusable:
             return (), ()
         found: dict[str, None] = {}

@@ -17,7 +17,7 @@ from nco_guard.automata import Automaton
 from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["LETTER_BYTES", "NEVER", "Bits", "OpenPaths", "ShortWays", "is_letter", "short_ways"]
+__all__ = ["NEVER", "Bits", "OpenPaths", "ShortWays", "is_letter", "short_ways"]
 
 Bits = NDArray[np.int64]
 

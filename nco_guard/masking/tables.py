@@ -25,7 +25,7 @@ from nco_guard.masking.tree_runs import SoftRun, TreeRuns
 from nco_guard.storage.store import Arrays, Store, digest
 from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["MANY", "ConstraintTable", "PendingAfter", "StateView"]
+__all__ = ["MANY", "ConstraintTable", "StateView"]
 
 MANY = 512  # pending tokens, from which on it is kept which states they lead to
 # Nodes of a level that are looked at one by one rather than together.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from nco_guard.automata import Automaton
 from nco_guard.tokens import PrefixTree
 
-__all__ = ["Difference", "SoftRun", "TreeRun", "TreeRuns"]
+__all__ = ["SoftRun", "TreeRuns"]
 
 Nodes = NDArray[np.int64]
 States = NDArray[np.int32]

@@ -14,7 +14,7 @@ from interegular.fsm import FSM, Alphabet, anything_else
 from nco_guard.errors import PolicyError
 from nco_guard.policy._checks import check_text
 
-__all__ = ["FSM_JSON_SCHEMA", "fsm_from_plain", "fsm_to_plain", "read_fsm"]
+__all__ = ["FSM_JSON_SCHEMA", "fsm_to_plain", "read_fsm"]
 
 _KEYS = ("alphabet", "finals", "initial", "map", "states")
 _INDEX = {"type": "integer", "minimum": 0}

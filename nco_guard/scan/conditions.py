@@ -22,7 +22,7 @@ from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Lo
 from nco_guard.automata.patterns.syntax import Sequence as Items
 from nco_guard.automata.patterns.syntax import sequence as joined
 
-__all__ = ["ANY", "HEAD", "Probe", "codes_of", "fsm_probes", "node_probes", "rate", "string_probes"]
+__all__ = ["ANY", "HEAD", "Probe", "fsm_probes", "node_probes", "rate", "string_probes"]
 
 HEAD = 4
 """So many characters are looked at together first."""

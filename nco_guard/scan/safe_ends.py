@@ -10,7 +10,7 @@ from nco_guard.automata import SubstringSearcher
 from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.patterns.searching import Machine
 from nco_guard.automata.spans.follower import Searcher
-from nco_guard.automata.spans.machines import Walk
+from nco_guard.automata.spans.machines import Cursor
 from nco_guard.compiler import CompiledPolicy, compiled_of
 from nco_guard.errors import RedactionError
 from nco_guard.policy import Policy
@@ -77,33 +77,33 @@ class _PatternEnds:
     """Of a pattern or a ready-made automaton: what its machine says."""
 
     def __init__(self, machine: Machine, context: str) -> None:
-        self._walk = Walk(machine, machine.start)
+        self._cursor = Cursor(machine, machine.start)
         for cls in machine.classes.of_text(context):
-            self._walk.read(cls)
+            self._cursor.read(cls)
         if context:
-            self._walk.pass_prompt()
-        self._known = _steps.setdefault(self._walk.machine, {})
+            self._cursor.pass_prompt()
+        self._known = _steps.setdefault(self._cursor.machine, {})
 
     @property
     def may_end(self) -> bool:
-        return self._walk.machine.may_end(self._walk.state)
+        return self._cursor.machine.may_end(self._cursor.state)
 
     def read(self, text: str, unfit: set[int]) -> bool:
-        walk, known, state = self._walk, self._known, self._walk.state
-        for index, cls in enumerate(walk.machine.classes.of_text(text)):
+        cursor, known, state = self._cursor, self._known, self._cursor.state
+        for index, cls in enumerate(cursor.machine.classes.of_text(text)):
             found = known.get((state, cls))
             if found is None:
-                walk.state = state
-                walk.make_room()
-                known, before = _steps.setdefault(walk.machine, {}), walk.state
-                completes = walk.read(cls)
-                found = known[before, cls] = walk.state, walk.machine.may_end(walk.state), completes
+                cursor.state = state
+                cursor.make_room()
+                known, before = _steps.setdefault(cursor.machine, {}), cursor.state
+                completes = cursor.read(cls)
+                found = known[before, cls] = cursor.state, cursor.machine.may_end(cursor.state), completes
             state, may_end, completes = found
             if completes:
                 return True
             if not may_end:
                 unfit.add(index)
-        walk.state, self._known = state, known
+        cursor.state, self._known = state, known
         return False
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nco_guard.automata import AlternatingMachine, SubstringSearcher
 from nco_guard.automata.patterns.searching import Plain, plain
 from nco_guard.automata.spans.follower import Follower, Searcher, Source, follow, source_of, spans_at
-from nco_guard.automata.spans.machines import Runs, Walk, runs_of
+from nco_guard.automata.spans.machines import Cursor, Runs, runs_of
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule
@@ -276,7 +276,7 @@ class RuleScanner:
     @staticmethod
     def _move(machine: Plain, state: int, cls: int) -> tuple[int, bool, bool]:
         """The next state, whether a match is complete, and whether none that began before it is under way."""
-        every, under_way = Walk(machine, state), Walk(machine, state)
+        every, under_way = Cursor(machine, state), Cursor(machine, state)
         completes = every.read(cls)
         under_way.follow(cls)
         return every.state, completes, machine.is_bare(under_way.state)

@@ -20,7 +20,7 @@ from nco_guard.values.finding import Finder
 from nco_guard.values.readings import readings
 from nco_guard.values.texts import texts_of
 
-__all__ = ["Event", "InvalidCall", "ReplyReader", "Text", "ToolCall", "longest_overlap", "parse_call"]
+__all__ = ["Event", "InvalidCall", "ReplyReader", "Text", "ToolCall"]
 
 _WHERE = "model output"
 _READ = "model output, its JSON escapes read"

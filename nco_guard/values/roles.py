@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from nco_guard.arguments import function
 from nco_guard.errors import ArgumentError
 
-__all__ = ["Fields", "Rebuild", "Role", "fields_of", "register"]
+__all__ = ["Fields", "Role", "fields_of", "register"]
 
 Rebuild = Callable[[Any, Mapping[str, Any]], Any]
 """(the object, its fields that changed) -> one of the same class with the new fields."""

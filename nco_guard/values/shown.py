@@ -22,7 +22,7 @@ from pydantic import BaseModel, RootModel
 
 from nco_guard.values.readings import readings
 
-__all__ = ["own_words", "without_addresses"]
+__all__ = ["own_words"]
 
 _ADDRESS = re.compile(r" at 0x([0-9A-Fa-f]+)")
 _SHOWS: dict[str, Callable[[Any], str]] = {"__str__": str, "__repr__": repr, "__format__": format}

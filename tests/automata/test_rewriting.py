@@ -23,6 +23,7 @@ from nco_guard.policy import Policy, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
 from nco_guard.tokens.families import CLEANUP
+from tests.masking.random_policies import rules_completing
 
 CLEAN = Rewriting(replacements=tuple((old.encode(), new.encode()) for old, new in CLEANUP))
 PIECES = Rewriting(b"##", CLEAN.replacements)
@@ -144,14 +145,14 @@ def test_rules_are_named_by_what_the_cleaned_text_completes() -> None:
     tables = BoundGuard(compile_policy(Policy(name="two", rules=rules)), vocabulary).tables
     a, b = tables.next(tables.start, 0), tables.next(tables.start, 1)
     space = tables.next(b, 2)
-    assert tables.rules_completing(a, 4) == ("dot",)
+    assert rules_completing(tables, a, 4) == ("dot",)
     assert tables.forbidden(a).tolist() == [3, 4]
-    assert tables.rules_completing(space, 6) == ("space",)
-    assert tables.rules_completing(space, 5) == ("space",)
+    assert rules_completing(tables, space, 6) == ("space",)
+    assert rules_completing(tables, space, 5) == ("space",)
     assert tables.forbidden(space).tolist() == [0, 1, 2, 4, 5, 6]
-    assert tables.rules_completing(space, 3) == ()
+    assert rules_completing(tables, space, 3) == ()
     # Two spaces are not yet a match: "b  ' m" reads "b'm". But no token here has an apostrophe.
-    assert tables.rules_completing(space, 2) == ()
+    assert rules_completing(tables, space, 2) == ()
 
 
 def test_a_dropped_beginning_is_dropped_once_and_only_there() -> None:

@@ -9,6 +9,7 @@ import interegular
 from nco_guard.automata import Rewriting
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError
+from nco_guard.masking import JointTables
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
@@ -118,3 +119,8 @@ def vocabulary(rng: random.Random, *, small: bool = False) -> Vocabulary:
 def bound(rng: random.Random, *, small: bool = False) -> BoundGuard:
     """A random policy bound to a random vocabulary."""
     return BoundGuard(compile_policy(policy(rng)), vocabulary(rng, small=small))
+
+
+def rules_completing(tables: JointTables, state: int, token: int) -> tuple[str, ...]:
+    """The rules of any mode whose match a token completes."""
+    return tables._rules(state, token)[0]

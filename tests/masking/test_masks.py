@@ -127,7 +127,7 @@ def test_rules_named_for_a_token_are_those_whose_match_it_completes(seed: int) -
         state = tables.start
         hard = {rule for c in tables.constraints if c.hard for rule in c.rule_ids}
         for token in range(tables.vocabulary.width):
-            named = set(tables.rules_completing(state, token))
+            named = set(random_policies.rules_completing(tables, state, token))
             masked = token in tables.forbidden(state) and token not in tables.vocabulary.unusable_ids
             assert masked or not named & hard
             if masked and not named & hard:  # no match completes; but the text could never end

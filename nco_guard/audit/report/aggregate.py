@@ -44,7 +44,7 @@ from nco_guard.audit.report.table import KINDS
 from nco_guard.audit.report.tallies import CorpusCount, Kept, ModelCount, RuleCount, TallyCount
 from nco_guard.audit.report.timeline import TimelineCounter
 
-__all__ = ["GROUPS", "INCIDENTS", "Aggregator"]
+__all__ = ["Aggregator"]
 
 _GuaranteeKey = tuple[str, str, int, DecodeView]
 

@@ -12,7 +12,7 @@ from typing import Final
 from nco_guard.audit.report.model import Timeline
 from nco_guard.audit.report.wording import amount, moment, plural
 
-__all__ = ["Bar", "Chart", "histogram_chart", "timeline_chart"]
+__all__ = ["histogram_chart", "timeline_chart"]
 
 _FEWEST: Final = 12
 _FILL: Final = 0.8

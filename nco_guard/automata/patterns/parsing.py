@@ -34,7 +34,7 @@ from nco_guard.automata.patterns.syntax import (
 )
 from nco_guard.errors import PatternError, parted, re_complaint
 
-__all__ = ["MAX_DEPTH", "parse"]
+__all__ = ["parse"]
 
 # Levels of the tree. What works on it is recursive, also in the middle of somebody else's call stack.
 MAX_DEPTH = 150

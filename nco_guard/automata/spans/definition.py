@@ -14,7 +14,7 @@ from nco_guard.automata.patterns.folded_text import FoldedMachine
 from nco_guard.automata.patterns.searching import Plain
 from nco_guard.automata.spans.folds import FoldedText, joined
 from nco_guard.automata.spans.follower import Searcher, Span, StringFollower, spans_at
-from nco_guard.automata.spans.machines import Walk
+from nco_guard.automata.spans.machines import Cursor
 from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import StateLimitError
 
@@ -65,15 +65,15 @@ def find_spans(machine: Searcher, text: str, *, beyond: int = -1) -> Iterator[Sp
 
 def _place_by_place(machine: Plain, classes: Sequence[int], beyond: int) -> Iterator[Span]:
     machine, _ = machine.carried(())
-    walk, position = Walk(machine, machine.bare_start), 0
+    cursor, position = Cursor(machine, machine.bare_start), 0
     for place in range(len(classes) + 1):
         if place >= position:
-            end = walk.machine.longest_from(walk.state, classes, place)
+            end = cursor.machine.longest_from(cursor.state, classes, place)
             if end is not None and end > beyond:
                 yield place, end
                 position = end
         if place < len(classes):
-            walk.follow(classes[place])
+            cursor.follow(classes[place])
 
 
 def longest_beginning(machine: Searcher, text: str) -> Span | None:
@@ -91,10 +91,10 @@ def longest_beginning(machine: Searcher, text: str) -> Span | None:
     classes = machine.classes.of_text(text)
     best: Span | None = None
     machine, _ = machine.carried(())
-    walk = Walk[Plain](machine, machine.bare_start)
+    cursor = Cursor[Plain](machine, machine.bare_start)
     for start, cls in enumerate(classes):
-        walk.make_room()
-        alive = Walk(walk.machine, walk.machine.planted(walk.state))
+        cursor.make_room()
+        alive = Cursor(cursor.machine, cursor.machine.planted(cursor.state))
         for end in range(start, len(classes)):
             completes = alive.follow(classes[end])
             goes_on = not alive.machine.is_bare(alive.state)
@@ -102,5 +102,5 @@ def longest_beginning(machine: Searcher, text: str) -> Span | None:
                 best = (start, end + 1)
             if not goes_on:
                 break
-        walk.follow(cls)
+        cursor.follow(cls)
     return best

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from nco_guard.automata.folding import FoldSpec
 from nco_guard.automata.patterns.searching import Machine, Plain, plain
-from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Runs, Walk, runs_of
+from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Cursor, Runs, runs_of
 from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 
 __all__ = [
@@ -178,7 +178,7 @@ class PatternFollower:
         self._bound = 0  # where to look next how much was found
         # What precedes a place, the last that was asked for.
         self._place, self._before = self._low, runs.before
-        self._search: _Search | None = None
+        self._completion: _Completion | None = None
         self.steps = 0
 
     # -- text that comes in pieces -----------------------------------------------------------------------------
@@ -203,12 +203,12 @@ class PatternFollower:
 
     def matched(self, place: int, *, anew: bool) -> bool:
         """See `Follower`: one pass for all starts together."""
-        search = self._search
-        if anew or search is None or search.place < place:
+        known = self._completion
+        if anew or known is None or known.place < place:
             before = self._precedes(place)
             machine = self._runs.machine
-            search = self._search = _Search(Walk(machine, machine.planted(before)), place)
-        return search.read(self._window[search.place - self._first :], self.beyond)
+            known = self._completion = _Completion(Cursor(machine, machine.planted(before)), place)
+        return known.read(self._window[known.place - self._first :], self.beyond)
 
     # -- matches from one start --------------------------------------------------------------------------------
 
@@ -420,11 +420,11 @@ class PatternFollower:
         self._waits.clear()
 
 
-class _Search:
+class _Completion:
     """Whether a match is complete that begins at a place or later; `place`: how far that is known."""
 
-    def __init__(self, walk: Walk[Plain], place: int) -> None:
-        self._walk = walk
+    def __init__(self, cursor: Cursor[Plain], place: int) -> None:
+        self._cursor = cursor
         self.place = place
         self._matched = False
 
@@ -432,8 +432,8 @@ class _Search:
         """Whether one is, by the end of these characters."""
         for cls in () if self._matched else classes:
             if self.place == beyond:
-                self._walk.pass_prompt()
-            completes = self._walk.read(cls)
+                self._cursor.pass_prompt()
+            completes = self._cursor.read(cls)
             self.place += 1
             if completes and self.place > beyond:
                 self._matched = True

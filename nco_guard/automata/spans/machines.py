@@ -18,7 +18,7 @@ from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Lo
 from nco_guard.automata.patterns.syntax import Sequence as Items
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
 
-__all__ = ["CAME_TRUE", "FREE", "OVER", "FsmRuns", "PatternRuns", "Runs", "Step", "Walk", "runs_of"]
+__all__ = ["CAME_TRUE", "FREE", "OVER", "Cursor", "PatternRuns", "Runs", "Step", "runs_of"]
 
 # What a step gives: the next state (`OVER`: no match goes on), and the ends that it completes, each as (0 or 1: before
 # or after the character, the duty that it waits for, or `FREE`), later ends first.
@@ -283,7 +283,7 @@ class _Stepped(Protocol):
 M = TypeVar("M", bound=_Stepped)
 
 
-class Walk(Generic[M]):
+class Cursor(Generic[M]):
     """A machine and where a text has led it. One that has found much is let go of for one with room."""
 
     def __init__(self, machine: M, state: int) -> None:
@@ -295,7 +295,7 @@ class Walk(Generic[M]):
         self.make_room()
         return self._reached(self.machine.step(self.state, cls))
 
-    def follow(self: Walk[Plain], cls: int) -> bool:
+    def follow(self: Cursor[Plain], cls: int) -> bool:
         """As `read`, of the matches that are under way alone: none begins here."""
         self.make_room()
         return self._reached(self.machine.step(self.state, cls, seed=False))
