@@ -8,9 +8,9 @@ Cost: a sparse write of the forbidden ids (see `scores`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,9 +24,16 @@ from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["LiveRows", "OnStep", "RowMasker", "StepReport", "forced_token", "kept_limit", "no_token_left"]
-
-T = TypeVar("T")
+__all__ = [
+    "LiveRows",
+    "OnStep",
+    "RowMasker",
+    "StepReport",
+    "forced_token",
+    "kept_limit",
+    "no_token_left",
+    "tokens_left",
+]
 
 Penalties = tuple[Ids, NDArray[np.float32]]
 
@@ -69,21 +76,8 @@ class StepReport:
 
     def part(self, places: Sequence[int], rows: Sequence[int]) -> StepReport:
         """The entries at the given places of the lists, their rows numbered anew."""
-
-        def chosen(values: list[T]) -> list[T]:
-            return [values[place] for place in places]
-
-        return StepReport(
-            rows=list(rows),
-            steps=chosen(self.steps),
-            top_forbidden=chosen(self.top_forbidden),
-            top_penalized=chosen(self.top_penalized),
-            rule_ids=chosen(self.rule_ids),
-            best_allowed_rank=chosen(self.best_allowed_rank),
-            removed_mass=chosen(self.removed_mass),
-            dead_end=chosen(self.dead_end),
-            forced=chosen(self.forced),
-        )
+        kept = {each.name: [getattr(self, each.name)[place] for place in places] for each in fields(self)}
+        return StepReport(**{**kept, "rows": list(rows)})
 
 
 OnStep = Callable[[StepReport], None]
@@ -121,6 +115,17 @@ class LiveRows(NamedTuple):
         self.remaining.append(remaining)
         self.steps.append(step)
         self.lasts.append(last)
+
+
+def tokens_left(prompt: int, length: int, max_length: int | None, max_new_tokens: int | None) -> int | None:
+    """How many tokens may still follow the one that is being chosen, by limits as engines have them.
+
+    prompt, length: tokens of the prompt, and of all so far. None: no limit is known; whoever goes on past one has
+    another, or none.
+    """
+    limits = [max_length, None if max_new_tokens is None else prompt + max_new_tokens]
+    limit = min((each for each in limits if each is not None), default=0)
+    return limit - length - 1 if limit > length else None
 
 
 def kept_limit(tables: JointTables, state: int, remaining: int | None, row: int) -> int | None:

@@ -17,7 +17,7 @@ from transformers import LogitsProcessor
 from nco_guard.engines.hf.device_rows import DeviceRows
 from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.hf.processor import check_step
-from nco_guard.engines.rows import no_token_left
+from nco_guard.engines.rows import no_token_left, tokens_left
 from nco_guard.engines.scores import undefined_scores
 from nco_guard.errors import (
     DeadEndError,
@@ -114,8 +114,10 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         vocabulary, device = bound.vocabulary, tables.device
         self._tables = tables
         self._prompt_length = prompt_length
-        self._max_length = count("max_length", max_length, like="min_length")
-        self._max_new_tokens = count("max_new_tokens", max_new_tokens, like="min_length")
+        self._limits = (
+            count("max_length", max_length, like="min_length"),
+            count("max_new_tokens", max_new_tokens, like="min_length"),
+        )
         self._in_place = in_place
         self._beams = beams
         self._engine_ends = engine_ends
@@ -162,7 +164,7 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._note(self._undefined, undefined)
 
         ended = (states == DEVICE_ENDED)[:, None]
-        forbidden = tables.forbidden(states, self._remaining(length))
+        forbidden = tables.forbidden(states, tokens_left(self._prompt_length or 0, length, *self._limits))
         # After the end of the text only tokens that add nothing; engines that stopped ignore the row.
         if not self._engine_ends:
             forbidden = torch.where(ended, self._loud[None, :], forbidden)
@@ -187,14 +189,6 @@ class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             length > (self._prompt_length or 0),
         )
         return result
-
-    def _remaining(self, length: int) -> int | None:
-        """How many tokens may still follow the one that is being chosen; None: no limit is known, or it is past."""
-        limit = self._max_length
-        if self._max_new_tokens is not None:
-            own = (self._prompt_length or 0) + self._max_new_tokens
-            limit = own if limit is None else min(limit, own)
-        return None if limit is None or limit <= length else limit - length - 1
 
     @staticmethod
     def _note(where: torch.Tensor, rows: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from transformers import CompileConfig, GenerationConfig
@@ -20,6 +20,7 @@ from transformers.generation.configuration_utils import (
 )
 
 from nco_guard.arguments import as_whole, whole_characters
+from nco_guard.engines.hf.parameters import GenerationOptions
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["check_kinds", "count", "settled", "stop_strings"]
@@ -72,7 +73,6 @@ def _needed(test: Test, what: str) -> tuple[Test, str]:
 
 _COUNT = _needed(lambda v: _is_count(v, 1), "a whole number of at least 1")
 _COUNT_0 = _needed(_is_count, "a whole number of at least 0")
-_NUMBER = _needed(_is_number, "a number")
 _POSITIVE = _needed(lambda v: _is_number(v) and v > 0, "a number above 0")
 _SHARE = _needed(lambda v: _is_number(v) and 0 <= v <= 1, "a number from 0 to 1")
 _CUT = _needed(lambda v: _is_number(v) and 0 <= v < 1, "a number from 0 to below 1")
@@ -83,34 +83,14 @@ _ID_OR_IDS = _needed(
     "a whole number, a token's id, or a list",
 )
 
-_FLAGS = (
-    "do_sample",
-    "use_cache",
-    "renormalize_logits",
-    "remove_invalid_values",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",
-    "output_logits",
-    "return_dict_in_generate",
-    "disable_compile",
-    "synced_gpus",
-    "token_healing",
-)
-_COUNTS = (
-    "max_length",
-    "max_new_tokens",
-    "num_beams",
-    "num_beam_groups",
-    "num_return_sequences",
-    "prefill_chunk_size",
-    "max_cache_len",
-    "prompt_lookup_num_tokens",
-    "max_matching_ngram_size",
-    "num_assistant_tokens",
-    "assistant_lookbehind",
-    "target_lookbehind",
-)
+
+def _typed(kind: type) -> list[str]:
+    """The options that are of one simple type."""
+    return [name for name, hint in get_type_hints(GenerationOptions).items() if hint == kind | None]
+
+
+# transformers refuses 2 for some of them where it takes 2.0.
+_FLOATS = frozenset(_typed(float))
 _COUNTS_0 = (
     "min_length",
     "min_new_tokens",
@@ -120,27 +100,13 @@ _COUNTS_0 = (
     "pad_token_id",
     "bos_token_id",
 )
-# 2 is refused by transformers where 2.0 is taken.
-_FLOATS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "top_h",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "repetition_penalty",
-    "encoder_repetition_penalty",
-    "diversity_penalty",
-)
-
 # For each option a test, and what is said where it fails; `{kind}` is the type of what was given.
 _KINDS: dict[str, tuple[Test, str]] = {
-    **dict.fromkeys(_FLAGS, _needed(lambda v: isinstance(v, bool), "True or False")),
-    **dict.fromkeys(_COUNTS, _COUNT),
+    **dict.fromkeys(_typed(bool), _needed(lambda v: isinstance(v, bool), "True or False")),
+    **dict.fromkeys((*_typed(int), "num_beam_groups"), _COUNT),
     **dict.fromkeys(_COUNTS_0, _COUNT_0),
+    **dict.fromkeys(_FLOATS, _needed(_is_number, "a number")),
     **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "max_time"), _POSITIVE),
-    **dict.fromkeys(("length_penalty", "diversity_penalty", "guidance_scale"), _NUMBER),
     **dict.fromkeys(("top_p", "min_p", "assistant_confidence_threshold"), _SHARE),
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), _IDS),
     **dict.fromkeys(("top_h", "typical_p"), _SOME),

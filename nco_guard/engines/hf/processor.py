@@ -15,7 +15,7 @@ from transformers import LogitsProcessor
 from nco_guard.arguments import function
 from nco_guard.engines.calls import common_vocabulary
 from nco_guard.engines.hf.kinds import count
-from nco_guard.engines.rows import LiveRows, OnStep, RowMasker, forced_token, kept_limit
+from nco_guard.engines.rows import LiveRows, OnStep, RowMasker, forced_token, kept_limit, tokens_left
 from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import (
     ArgumentError,
@@ -99,8 +99,10 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._vocabulary = common_vocabulary(bounds)
         # In the order in which the tracker numbers them.
         self._bounds = list({id(each): each for each in bounds}.values())
-        self._max_length = count("max_length", max_length, like="min_length")
-        self._max_new_tokens = count("max_new_tokens", max_new_tokens, like="min_length")
+        self._limits = (
+            count("max_length", max_length, like="min_length"),
+            count("max_new_tokens", max_new_tokens, like="min_length"),
+        )
         self._in_place = in_place
         self._tracker = RowTracker(bounds, reads_prompt=reads_prompt)
         self._width = self._vocabulary.width
@@ -146,7 +148,7 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         lasts = ids[:, -1].tolist() if length else [None] * len(states)
         groups = list(map(LiveRows.none, self._bounds, tracker.all_tables))
         broken = tracker.broken
-        left = {prompt: self._remaining(prompt, length) for prompt in set(tracker.prompt_lengths)}
+        left = {prompt: tokens_left(prompt, length, *self._limits) for prompt in set(tracker.prompt_lengths)}
         for row, (state, prompt, policy) in enumerate(
             zip(states, tracker.prompt_lengths, tracker.policies, strict=True)
         ):
@@ -179,17 +181,6 @@ class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         if live:
             group.forced[row] = rules
         return forced_token(row, rules)
-
-    def _remaining(self, prompt: int, length: int) -> int | None:
-        """How many tokens may still follow the one that is being chosen; None: no limit is known.
-
-        Whoever goes on past the limit has another one, or none: that is not known then.
-        """
-        limit = self._max_length
-        if self._max_new_tokens is not None:
-            own = prompt + self._max_new_tokens
-            limit = own if limit is None else min(limit, own)
-        return None if limit is None or limit <= length else limit - length - 1
 
     def _silence(self, result: torch.Tensor, row: int) -> None:
         """After the end of the text: only tokens that add nothing. Engines that stopped ignore the row."""
