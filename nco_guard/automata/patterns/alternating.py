@@ -17,6 +17,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
+from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.syntax import Assertion, Chars, Look, Node, subnodes
 from nco_guard.automata.patterns.threads import (
     AT_START,
@@ -79,8 +80,7 @@ class AlternatingMachine(ThreadSets):
         self.state_limit = state_limit
 
         # States: (main D, runner Ds, what precedes).
-        self._states: list[tuple[int, tuple[int, ...], int]] = []
-        self._state_ids: dict[tuple[int, tuple[int, ...], int], int] = {}
+        self._states: Numbered[tuple[int, tuple[int, ...], int]] = Numbered()
         self._steps: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
         self._may_end: dict[int, bool] = {}
@@ -175,7 +175,7 @@ class AlternatingMachine(ThreadSets):
     # -- states ------------------------------------------------------------------------------------------------
 
     def _state(self, key: tuple[int, tuple[int, ...], int]) -> int:
-        state = self._state_ids.get(key)
+        state = self._states.find(key)
         if state is None:
             if len(self._states) >= self.state_limit:
                 raise StateLimitError(
@@ -183,9 +183,7 @@ class AlternatingMachine(ThreadSets):
                     "repeats shorter or split the rule",
                     rule_id=self.rule_id,
                 )
-            state = len(self._states)
-            self._states.append(key)  # first: a number that is known has a state
-            self._state_ids[key] = state
+            state = self._states.add(key)
         return state
 
     @property
@@ -218,7 +216,7 @@ class AlternatingMachine(ThreadSets):
         """`carried` for states and Ds, and the numbers of Ds there."""
         fresh = copy(self)
         fresh._start_over()
-        fresh._states, fresh._state_ids = [], {}
+        fresh._states = Numbered()
         fresh._steps, fresh._alive, fresh._may_end = {}, {}, {}
         fresh.runs = None
         keys = [self._states[state] for state in (self.start, *states)]

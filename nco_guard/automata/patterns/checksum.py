@@ -33,6 +33,7 @@ from nco_guard.automata.charsets import (
     same_letter,
     union,
 )
+from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import AlternatingMachine, Room
 from nco_guard.automata.patterns.syntax import Chars, Node, subnodes
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
@@ -131,8 +132,7 @@ class ChecksumMachine(AlternatingMachine):
     def __init__(self, node: Node, checksum: Checksum, *, state_limit: int = 1_000_000) -> None:
         self.checksum = checksum
         # Main Ds: threads with their sums, and what matches that are complete still wait for. 0: nothing.
-        self._mains: list[tuple[frozenset[_Summed], int]] = [(frozenset(), FALSE)]
-        self._main_ids: dict[tuple[frozenset[_Summed], int], int] = {self._mains[0]: 0}
+        self._mains: Numbered[tuple[frozenset[_Summed], int]] = Numbered([(frozenset(), FALSE)])
         self._summed_count = 0  # threads of all main Ds
         self._reads: dict[tuple[Sum, int], Sum] = {}
         self._moves: dict[tuple[Thread, int, int, tuple[int, ...]], tuple[_Move, ...]] = {}
@@ -173,11 +173,9 @@ class ChecksumMachine(AlternatingMachine):
                     for thread in (self._subsume(group) if len(group) > 1 else group)
                 }
         key = (frozenset(threads), waiting)
-        found = self._main_ids.get(key)
+        found = self._mains.find(key)
         if found is None:
-            found = len(self._mains)
-            self._mains.append(key)
-            self._main_ids[key] = found
+            found = self._mains.add(key)
             self._summed_count += len(threads)
         return found
 
@@ -197,8 +195,7 @@ class ChecksumMachine(AlternatingMachine):
 
     def _start_over(self) -> None:
         super()._start_over()
-        self._mains = [(frozenset(), FALSE)]
-        self._main_ids = {self._mains[0]: 0}
+        self._mains = Numbered([(frozenset(), FALSE)])
         self._summed_count = 0
         self._reads, self._moves = {}, {}
 

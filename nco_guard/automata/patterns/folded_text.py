@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
 from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
+from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import LIVENESS_LIMIT, AlternatingMachine, Room
 from nco_guard.errors import StateLimitError
 
@@ -41,8 +42,7 @@ class FoldedMachine:
         self._spelled: dict[str, tuple[int, ...]] = {}
         self.classes, self._images, self._characters = self._partition()
         # The inner state, an escape that is under way, and how much of that one is a prompt's (see `past_prompt`).
-        self._states: list[tuple[int, str, int]] = []
-        self._ids: dict[tuple[int, str, int], int] = {}
+        self._states: Numbered[tuple[int, str, int]] = Numbered()
         self._steps: dict[int, int] = {}
         self._alive: dict[int, bool] = {}  # of the inner machine's states
         self._doomed: dict[int, bool] = {}
@@ -95,15 +95,13 @@ class FoldedMachine:
 
     def _state(self, inner: int, pending: str, prompted: int = 0) -> int:
         key = (inner, pending, prompted)
-        state = self._ids.get(key)
+        state = self._states.find(key)
         if state is None:
             if len(self._states) >= self.state_limit:
                 raise StateLimitError(
                     f"the automaton of this folded rule passed its limit of {self.state_limit:,} states; split the rule"
                 )
-            state = len(self._states)
-            self._states.append(key)
-            self._ids[key] = state
+            state = self._states.add(key)
         return state
 
     @property
@@ -121,7 +119,7 @@ class FoldedMachine:
         fresh = copy(self)
         keys = [self._states[state] for state in (self.start, *states)]
         fresh.inner, inner = self.inner.carried([key[0] for key in keys])
-        fresh._states, fresh._ids = [], {}
+        fresh._states = Numbered()
         fresh._steps, fresh._alive, fresh._doomed, fresh._may_end = {}, {}, {}, {}
         fresh.start, *found = [
             fresh._state(reached, pending, prompted)

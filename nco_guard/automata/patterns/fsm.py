@@ -17,6 +17,7 @@ from interegular import FSM
 from interegular.fsm import anything_else
 
 from nco_guard.automata.charsets import CharClasses, CharSet, complement, union
+from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import Room
 from nco_guard.errors import StateLimitError
 
@@ -50,8 +51,7 @@ class FsmMachine:
         self._finals = frozenset(fsm.finals)
         self._initial = fsm.initial
         self._remaining = _remaining(fsm)
-        self._states: list[frozenset[object]] = []
-        self._ids: dict[frozenset[object], int] = {}
+        self._states: Numbered[frozenset[object]] = Numbered()
         self._held = 0  # members of all states
         self.start = self._state(frozenset([self._initial]))
         self.bare_start = self._state(frozenset())
@@ -60,17 +60,15 @@ class FsmMachine:
         self.accepts_empty = self._initial in self._finals
 
     def _state(self, members: frozenset[object]) -> int:
-        state = self._ids.get(members)
+        state = self._states.find(members)
         if state is None:
             if len(self._states) >= self.state_limit:
                 raise StateLimitError(
                     f"searching for this automaton's words passed the limit of {self.state_limit:,} states; "
                     "reduce or split the automaton"
                 )
-            state = len(self._states)
             self._held += len(members)
-            self._states.append(members)
-            self._ids[members] = state
+            state = self._states.add(members)
         return state
 
     @property
@@ -86,7 +84,7 @@ class FsmMachine:
     def carried(self, states: Sequence[int]) -> tuple[Self, list[int]]:
         """See `AlternatingMachine.carried`."""
         fresh = copy(self)
-        fresh._states, fresh._ids, fresh._held, fresh.runs = [], {}, 0, None
+        fresh._states, fresh._held, fresh.runs = Numbered(), 0, None
         fresh.start, fresh.bare_start, *found = [
             fresh._state(self._states[state]) for state in (self.start, self.bare_start, *states)
         ]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nco_guard.automata.charsets import NEWLINE, CharClasses, CharSet, word
+from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.syntax import (
     Alternation,
     Assertion,
@@ -144,8 +145,7 @@ class ThreadSets:
         self._part_cells: dict[tuple[int, int], int] = {}
 
         # Ds.
-        self._sets: list[frozenset[Thread]] = [frozenset(), frozenset([_THROUGH])]
-        self._set_ids: dict[frozenset[Thread], int] = {s: i for i, s in enumerate(self._sets)}
+        self._sets: Numbered[frozenset[Thread]] = Numbered([frozenset(), frozenset([_THROUGH])])
         self._advanced: dict[tuple[int, int, int, tuple[int, ...]], tuple[Thread, ...]] = {}
         self._stepped: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
         self._looked_behind: dict[
@@ -170,8 +170,7 @@ class ThreadSets:
         """Of a fresh copy: continuations of its own, and no Ds."""
         for name in _OF_CONTINUATIONS:
             setattr(self, name, getattr(self, name).copy())
-        self._sets = [frozenset(), frozenset([_THROUGH])]
-        self._set_ids = {s: i for i, s in enumerate(self._sets)}
+        self._sets = Numbered([frozenset(), frozenset([_THROUGH])])
         self._advanced, self._stepped, self._looked_behind = {}, {}, {}
         self._thread_count = 0
 
@@ -186,10 +185,8 @@ class ThreadSets:
         numbers = {FALSE: FALSE, TRUE: TRUE}
         # A D is made of those that were there before it.
         for old in sorted(needed - numbers.keys()):
-            numbers[old] = len(self._sets)
             key = frozenset(self._renumbered(thread, numbers) for thread in source._sets[old])
-            self._sets.append(key)
-            self._set_ids[key] = numbers[old]
+            numbers[old] = self._sets.add(key)
             self._thread_count += len(key)
         return numbers
 
@@ -334,7 +331,7 @@ class ThreadSets:
         if len(threads) > 1:
             threads = self._subsume(threads)
         key = frozenset(threads)
-        found = self._set_ids.get(key)
+        found = self._sets.find(key)
         if found is None:
             self._thread_count += len(key)
             if self._thread_count > self.thread_limit:
@@ -345,9 +342,7 @@ class ThreadSets:
                 )
             if self.charge is not None:
                 self.charge(len(key) ** 2)
-            found = len(self._sets)
-            self._sets.append(key)
-            self._set_ids[key] = found
+            found = self._sets.add(key)
         return found
 
     def _inline(self, threads: set[Thread]) -> set[Thread]:

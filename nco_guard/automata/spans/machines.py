@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, Self, TypeVar
 
+from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
 from nco_guard.automata.patterns.fsm import FsmMachine
@@ -70,13 +71,11 @@ class PatternRuns:
         self._root = machine._intern({machine._root})
         self.before = machine.bare_start
         self.quiet: dict[int, int] = {}
-        self._states: list[tuple[int, tuple[int, ...], int, Sum]] = []
-        self._ids: dict[tuple[int, tuple[int, ...], int, Sum], int] = {}
+        self._states: Numbered[tuple[int, tuple[int, ...], int, Sum]] = Numbered()
         self._begun: dict[int, int] = {}
         self._passed: dict[int, int] = {}
         self._steps: dict[int, Step] = {}
-        self._duties: list[tuple[int, tuple[int, ...], int]] = []
-        self._duty_ids: dict[tuple[int, tuple[int, ...], int], int] = {}
+        self._duties: Numbered[tuple[int, tuple[int, ...], int]] = Numbered()
         self._settled: dict[int, int] = {}
 
     def passed(self, before: int, cls: int) -> int:
@@ -93,24 +92,8 @@ class PatternRuns:
         if known is None:
             _, runners, test = self.machine._states[before]
             first = self._checksum.start if self._checksum is not None else ()
-            known = self._begun[before] = self._state((self._root, runners, test, first))
+            known = self._begun[before] = self._states.number((self._root, runners, test, first))
         return known
-
-    def _state(self, key: tuple[int, tuple[int, ...], int, Sum]) -> int:
-        state = self._ids.get(key)
-        if state is None:
-            state = len(self._states)
-            self._states.append(key)
-            self._ids[key] = state
-        return state
-
-    def _duty(self, key: tuple[int, tuple[int, ...], int]) -> int:
-        duty = self._duty_ids.get(key)
-        if duty is None:
-            duty = len(self._duties)
-            self._duties.append(key)
-            self._duty_ids[key] = duty
-        return duty
 
     def step(self, state: int, cls: int) -> Step:
         """What a run becomes by one character."""
@@ -143,7 +126,7 @@ class PatternRuns:
                 if duty == TRUE:
                     ends.add((offset, FREE))
                 elif duty != FALSE:
-                    ends.add((offset, self._duty((duty, runners, after))))
+                    ends.add((offset, self._duties.number((duty, runners, after))))
 
         for source, (cell, needs, never) in machine._step_threads(main, before, coarse, values):
             if cell == BEFORE:
@@ -155,7 +138,7 @@ class PatternRuns:
             if cell != HERE:
                 ahead.add((cell, needs, never))
         open_main = machine._intern(ahead) if cls != self.end else FALSE
-        reached = OVER if open_main == FALSE else self._state((open_main, runners, after, following))
+        reached = OVER if open_main == FALSE else self._states.number((open_main, runners, after, following))
         return reached, tuple(sorted(ends, key=lambda end: (-end[0], end[1])))
 
     def _read(self, cls: int) -> int:
@@ -177,7 +160,7 @@ class PatternRuns:
             elif value == FALSE or cls == self.end:
                 known = _CAME_FALSE
             else:
-                known = self._duty((value, runners, machine._before[coarse]))
+                known = self._duties.number((value, runners, machine._before[coarse]))
             self._settled[key] = known
         return known
 
@@ -196,9 +179,9 @@ class PatternRuns:
         machine, (place,), numbers = self.machine.carried_with((before,), ds)
         fresh = type(self)(machine)
         if state != OVER:
-            state = fresh._state((numbers[main], tuple(numbers[d] for d in runners), test, total))
+            state = fresh._states.number((numbers[main], tuple(numbers[d] for d in runners), test, total))
         found = [
-            fresh._duty((numbers[source], tuple(numbers[d] for d in behind), after))
+            fresh._duties.number((numbers[source], tuple(numbers[d] for d in behind), after))
             for source, behind, after in held
         ]
         return fresh, place, state, found
@@ -214,8 +197,7 @@ class FsmRuns:
         self.quiet: dict[int, int] = {}
         self.classes = machine.classes
         self.end = machine.classes.count
-        self._members: list[object] = [machine._initial]
-        self._ids: dict[object, int] = {machine._initial: 0}
+        self._members: Numbered[object] = Numbered([machine._initial])
         self._steps: dict[int, Step] = {}
 
     def passed(self, before: int, cls: int) -> int:
@@ -238,12 +220,7 @@ class FsmRuns:
             if member is None or member not in machine._remaining:
                 known = _NOTHING
             else:
-                found = self._ids.get(member)
-                reached = len(self._members) if found is None else found
-                if found is None:
-                    self._members.append(member)
-                    self._ids[member] = reached
-                known = reached, ((1, FREE),) if member in machine._finals else ()
+                known = self._members.number(member), ((1, FREE),) if member in machine._finals else ()
             self._steps[key] = known
         return known
 
