@@ -215,6 +215,8 @@ def read_escapes(text: str) -> Iterator[tuple[str, int, int]]:
 
 def settled_length(text: str) -> int:
     """How much of a text is read alike whatever follows."""
+    if "\\" not in text:
+        return len(text)
     found = _SETTLING.finditer(text)
     return next((one.start() for one in found if one["undecided"] is not None), len(text))
 

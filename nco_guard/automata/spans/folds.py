@@ -31,6 +31,9 @@ class Folded:
     ends: Places | None = None
 
 
+_IN_PLACE = Folded("")
+
+
 def fold(text: str, spec: FoldSpec) -> Folded:
     """The folded text and where each of its characters comes from."""
     if spec.trivial:
@@ -71,6 +74,8 @@ class FoldedText:
             text = self._pending + text
             cut = len(text) if final else settled_length(text)
             text, self._pending = text[:cut], text[cut:]
+        if not text:
+            return ""
         part = fold(text, self._spec)
         if part.text and not (part.starts is None and self._in_place()):
             self._firsts.append(self.length)
@@ -89,7 +94,7 @@ class FoldedText:
     def _part(self, index: int) -> tuple[int, int, Folded]:
         """Of the part that a folded character is in: the first one's places in folded and original text, the part."""
         at = bisect_right(self._firsts, index) - 1
-        return (self._firsts[at], *self._parts[at]) if at >= 0 else (0, 0, Folded(""))
+        return (self._firsts[at], *self._parts[at]) if at >= 0 else (0, 0, _IN_PLACE)
 
     def place(self, index: int) -> int:
         """Where in the original a folded character begins, or the next one that is to come."""
