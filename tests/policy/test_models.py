@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from interegular.fsm import FSM, Alphabet, anything_else
 from pydantic import ValidationError
 
-from nco_guard.automata import CHECKSUMS, FoldSpec, folding
+from nco_guard.automata import FoldSpec, folding
 from nco_guard.automata.patterns.look_alikes import with_look_alikes
 from nco_guard.errors import NCOGuardError, PatternError, PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
@@ -432,7 +432,6 @@ def test_rule_is_the_union_of_the_kinds() -> None:
 
 def test_the_names_that_rules_take_are_those_that_automata_know() -> None:
     taken = get_type_hints(RegexRule)
-    assert get_args(taken["checksum"]) == ("none", *CHECKSUMS)
     assert IGNORABLE_SETS == folding.IGNORABLE_SETS
     assert get_args(taken["normalize"]) == get_args(get_type_hints(FoldSpec)["normalize"])
     assert get_args(taken["confusables"]) == ("none", *get_args(get_type_hints(with_look_alikes)["kind"]))

@@ -248,7 +248,7 @@ def test_what_is_hidden_behind_something_else() -> None:
 
 
 def test_numbering_takes_work_in_step_with_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nco_guard.values import cleaning
+    from nco_guard.values import redacting
 
     tried: list[int] = []
 
@@ -256,7 +256,7 @@ def test_numbering_takes_work_in_step_with_the_value(monkeypatch: pytest.MonkeyP
         tried.append(number)
         return f"{text} ({number})"
 
-    monkeypatch.setattr(cleaning, "_NUMBERINGS", (counted,))
+    monkeypatch.setattr(redacting, "_NUMBERINGS", (counted,))
     many = {f"x{'a' * (number % 7)}canary{number}": number for number in range(300)}
     same = Cleaner(Policy(name="all", rules=(RegexRule(id="r", regex=r"x\w*"),)))
     assert len(same.value(many)) == 300
