@@ -123,9 +123,10 @@ def tokens_left(prompt: int, length: int, max_length: int | None, max_new_tokens
     prompt, length: tokens of the prompt, and of all so far. None: no limit is known; whoever goes on past one has
     another, or none.
     """
-    limits = [max_length, None if max_new_tokens is None else prompt + max_new_tokens]
-    limit = min((each for each in limits if each is not None), default=0)
-    return limit - length - 1 if limit > length else None
+    if max_new_tokens is not None:
+        own = prompt + max_new_tokens
+        max_length = own if max_length is None else min(max_length, own)
+    return None if max_length is None or max_length <= length else max_length - length - 1
 
 
 def kept_limit(tables: JointTables, state: int, remaining: int | None, row: int) -> int | None:

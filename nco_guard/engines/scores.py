@@ -92,7 +92,7 @@ class HostScores:
         """complements: kept by the caller from step to step. none: -inf, where the array holds bits of other floats."""
         self._array = array
         self._none = array.dtype.type(-math.inf) if none is None else none
-        self._floating = array.dtype == np.float32
+        self._floating = array.dtype.char == "f"
         self._complements = complements
         self._buffer: NDArray[np.float32] | None = None
         # Of the rows that were read: they hold numbers only.
@@ -103,7 +103,8 @@ class HostScores:
 
     def subtract(self, row: int, ids: Ids, amounts: NDArray[np.float32]) -> None:
         """Lower the scores of some columns of a row."""
-        self._array[row, ids] -= amounts.astype(self._array.dtype)
+        line = self._array[row]
+        line[ids] -= amounts.astype(line.dtype)
 
     def allow(self, row: int, token: int) -> None:
         """A score of 0 for one token of a row."""

@@ -44,7 +44,10 @@ class HostTensor(HostScores):
 
     def subtract(self, row: int, ids: Ids, amounts: NDArray[np.float32]) -> None:
         """Lower the scores of some columns of a row."""
-        _subtract(self._scores, row, ids, amounts)
+        if self._scores.dtype is torch.bfloat16:
+            _subtract(self._scores, row, ids, amounts)
+        else:
+            super().subtract(row, ids, amounts)
 
     def _floats(self, row: int) -> NDArray[np.float32]:
         found: NDArray[np.float32] = self._array[row] if self._floating else self._scores[row].float().numpy()

@@ -165,8 +165,11 @@ def test_arrays_of_numpy_are_masked_as_tensors_are(seed: int, dtype: Any) -> Non
     array, tensor = given.copy(), torch.from_numpy(given.copy())
     told: list[StepReport] = []
     RowMasker(engine_ends=True, on_step=told.append).apply(array, [rows])
+    whole = tensor.clone()
     RowMasker(engine_ends=True, on_step=told.append, scores_of=scores_of).apply(tensor, [rows])
+    RowMasker(engine_ends=True, scores_of=lambda scores, _: DenseScores(scores)).apply(whole, [rows])
     assert torch.equal(bits(torch.from_numpy(array)), bits(tensor))
+    assert torch.equal(bits(whole), bits(tensor))
     assert told[0] == told[1]
     assert told[0].dead_end == [None, "end", None, None, None]
     assert array[0, 257] == given[0, 257] - dtype(np.float32(0.3))  # "du"
