@@ -282,16 +282,8 @@ class RuleScanner:
         return every.state, completes, machine.is_bare(under_way.state)
 
 
-def _follower(source: Source, text: str, stretch: Stretch) -> Follower:
-    return follow(
-        source,
-        text,
-        stretch.low,
-        stretch.high,
-        opens=stretch.opens,
-        closes=stretch.closes,
-        beyond=stretch.beyond,
-    )
+def _follower(source: Source, text: str, s: Stretch) -> Follower:
+    return follow(source, text, s.low, s.high, opens=s.opens, closes=s.closes, beyond=s.beyond)
 
 
 def _back(probe: Probe, table: bytes, hits: Places, codes: Codes, row: Row) -> Places:

@@ -447,13 +447,7 @@ class StringFollower:
     steps = 0
 
     def __init__(
-        self,
-        strings: SubstringSearcher,
-        text: str,
-        high: int,
-        *,
-        closes: bool = True,
-        beyond: int = -1,
+        self, strings: SubstringSearcher, text: str, high: int, *, closes: bool = True, beyond: int = -1
     ) -> None:
         self._strings = strings
         self._text = text
