@@ -31,7 +31,7 @@ from nco_guard.errors import (
     ViolationError,
 )
 from nco_guard.guard import Guard
-from nco_guard.policy import AutomatonRule, Policy, RegexRule, StringRule, presets
+from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rewind, StringRule, presets
 from nco_guard.scan import Exposure, Finding, Report, Verifier, redact, verify
 from nco_guard.session import BoundGuard, Session
 
@@ -61,6 +61,7 @@ __all__ = [
     "RedactionError",
     "RegexRule",
     "Report",
+    "Rewind",
     "Session",
     "StateLimitError",
     "StringRule",

@@ -49,6 +49,18 @@ class Tracker:
         ]
         return folded.original(min(found)[1:]) if found else None
 
+    def begun(self, text: str, done: int, prompt: int = 0, *, final: bool = False) -> int | None:
+        """Where the first of the matches begins that become certain by reading the characters from `done` on.
+
+        `final`: or by the end of the text, which is there.
+        """
+        folded, follower = self._follow(text, prompt, final=final)
+        read = len(FoldedText(self._spec).feed(text[:done]))
+        for start in follower.starts(follower.since(read)):
+            if any(place >= read for _, place in follower.ends(start)[0]):
+                return folded.place(start)
+        return None
+
     def at_end(self, text: str, prompt: int = 0) -> Span | None:
         """The first match that becomes certain when the text ends."""
         folded, follower = self._follow(text, prompt, final=True)

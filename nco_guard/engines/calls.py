@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from nco_guard.audit import PolicyLog
 from nco_guard.engines.endings import Outcome
 from nco_guard.errors import TokenizerError, UnsupportedError
+from nco_guard.rewinding import RewindCounts
 from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
@@ -55,6 +56,7 @@ class GenerationResult:
         reports: the verifier's report on each text.
         output: what `model.generate` returned (scores, logits, ... if asked for), its sequences trimmed the same
             way.
+        rewinds: where texts could go back (`when_blocked="rewind"`), how often each did; else None.
     """
 
     texts: list[str]
@@ -62,6 +64,7 @@ class GenerationResult:
     outcomes: list[Outcome]
     reports: list[Report]
     output: Any
+    rewinds: list[RewindCounts] | None = None
 
 
 def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prompts: int) -> list[GuardLike]:

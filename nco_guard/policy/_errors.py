@@ -84,9 +84,11 @@ FIELDS = (
         "on_dead_end",
         "penalty",
         "regex",
+        "rewind",
         "rules",
         "stop_at",
     ),
+    *("when_blocked",),
     *("strings", "whole_word", "preset", "only", "except", "languages", "substring", "valid_only"),
 )
 

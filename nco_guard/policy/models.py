@@ -22,6 +22,7 @@ from nco_guard.policy._checks import check_text
 from nco_guard.policy._errors import indexed, located, suggestion, unknown_field
 from nco_guard.policy.files import Written
 from nco_guard.policy.presets import PresetOptions
+from nco_guard.policy.rewind import Rewind
 from nco_guard.policy.rules import (
     AutomatonRule,
     RegexRule,
@@ -32,6 +33,9 @@ from nco_guard.policy.rules import (
 )
 
 __all__ = ["Policy"]
+
+
+_LATER = ("on_audit_failure", "when_blocked", "rewind")
 
 
 def _read_rules(value: Any) -> tuple[Rule, ...]:
@@ -93,6 +97,8 @@ class Policy(Model):
             on_dead_end: Literal["raise", "end", "fallback"] = "raise",
             fallback: str | None = None,
             on_audit_failure: Literal["raise", "warn"] = "raise",
+            when_blocked: Literal["mask", "rewind"] = "mask",
+            rewind: Rewind | Mapping[str, Any] | None = None,
         ) -> None: ...
 
     name: Annotated[str, BeforeValidator(check_text)] = Field(
@@ -117,6 +123,12 @@ class Policy(Model):
         description="What to do where an audit event cannot be recorded: stop with an error, or log a warning and "
         "go on, so that the event is lost.",
     )
+    when_blocked: Literal["mask", "rewind"] = Field(
+        default="mask",
+        description="What to do where the model would complete a match: choose among the tokens that are left, or go "
+        "back to where the match began and write on from there.",
+    )
+    rewind: Rewind | None = Field(default=None, description="How far to go back, and how often.")
 
     @model_validator(mode="after")
     def _fallback_given(self) -> Self:
@@ -135,12 +147,13 @@ class Policy(Model):
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no whitespace, defaults included, infinity as `"inf"`.
 
-        `on_audit_failure` is left out where it is "raise": it says nothing about texts, and digests of policies from
-        before it stay what they were.
+        Fields that came later are left out at their defaults, so that digests of policies from before stay what they
+        were.
         """
         plain = self.model_dump(mode="json")
-        if plain["on_audit_failure"] == "raise":
-            del plain["on_audit_failure"]
+        for name in _LATER:
+            if plain[name] == type(self).model_fields[name].default:
+                del plain[name]
         return canonical_json(plain)
 
     def to_yaml(self) -> str:

@@ -192,6 +192,11 @@ class BoundGuard(Shared):
         """The policy that is enforced."""
         return self._compiled.policy
 
+    @property
+    def compiled(self) -> CompiledPolicy:
+        """The policy that is enforced, compiled."""
+        return self._compiled
+
     @cached_property
     def needs_context(self) -> bool:
         """Whether some rule looks at the prompt (`context="prompt"`)."""

@@ -16,7 +16,7 @@ from nco_guard import Guard, Policy
 from nco_guard.engines import hf
 from nco_guard.engines.hf import BatchOptions, GenerationOptions, StreamOptions
 from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
-from nco_guard.engines.hf.kinds import check_kinds
+from nco_guard.engines.hf.kinds import OWN_OPTIONS, check_kinds
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.parameters import ProcessorOptions
 from nco_guard.errors import UnsupportedError
@@ -62,7 +62,14 @@ def known() -> set[str]:
     """Every name that transformers knows, and one that only models know."""
     parameters = inspect.signature(GenerationMixin.generate).parameters
     plain = {name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD} - {"self"}
-    return {*vars(GenerationConfig()), *plain, *OF_MODELS, "assistant_tokenizer", "trust_remote_code"}
+    return {
+        *vars(GenerationConfig()),
+        *plain,
+        *OF_MODELS,
+        *OWN_OPTIONS,
+        "assistant_tokenizer",
+        "trust_remote_code",
+    }
 
 
 def value_of(name: str, model: Any) -> Any:
@@ -97,6 +104,7 @@ LIKELY = [
     (1, 1.5),
     {},
     "constant",
+    "rewind",
     CompileConfig(),
     torch.ones(1, 1),
     fits,

@@ -17,7 +17,7 @@ from transformers.generation import BaseStreamer
 from typer.testing import CliRunner
 
 import nco_guard
-from nco_guard import Guard, Verifier, verify
+from nco_guard import Guard, Rewind, Verifier, verify
 from nco_guard.audit import JsonLinesSink, read_events
 from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import ViolationError
@@ -55,6 +55,8 @@ _GENERATE: dict[str, dict[str, Any]] = {
     "several sequences": {"num_beams": 3, "num_return_sequences": 2},
     "stop strings": {"stop_strings": ["Oslo", "nora.k"]},
     "device tables": {"tables": "device"},
+    "going back": {"when_blocked": "rewind"},
+    "going back to sentences, sampled": {"rewind": Rewind(back_to="sentence"), "do_sample": True},
     "short": {"max_new_tokens": 11},
 }
 
@@ -122,9 +124,16 @@ def streamer(run: Run) -> None:
     run.places.chunks((tokenizer().decode(ids) for ids in kept.ids[1:]), "streamed ids")
 
 
-@route(ROUTES, "Guard.stream", carries=["written"], covers=["nco_guard.Guard.stream"])
-def stream(run: Run) -> None:
-    pieces = run.guard().stream(_model(run), tokenizer(), PROMPT, max_new_tokens=LENGTH, do_sample=False)
+@routes(
+    ROUTES,
+    "Guard.stream, {}",
+    carries=["written"],
+    covers=["nco_guard.Guard.stream"],
+    cases=("mask", "rewind"),
+)
+def stream(run: Run, name: Any) -> None:
+    settings = {"max_new_tokens": LENGTH, "do_sample": False, "when_blocked": name}
+    pieces = run.guard().stream(_model(run), tokenizer(), PROMPT, **settings)
     run.places.returned("".join(run.places.chunks(pieces)))
 
 

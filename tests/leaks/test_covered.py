@@ -16,6 +16,7 @@ MODULES = ("nco_guard", "nco_guard.values", "langchain_nco_guard", "llama_index.
 NO_WAY_OUT = {
     "nco_guard.AutomatonRule",
     "nco_guard.OnMatch",
+    "nco_guard.Rewind",
     "nco_guard.StringRule",
     "nco_guard.presets",
     "nco_guard.values.Fields",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Unpack
 
@@ -11,7 +11,12 @@ import torch
 from transformers import LogitsProcessorList
 
 from nco_guard.arguments import function
-from nco_guard.engines.calls import GenerationResult, GuardLike, common_vocabulary, guards_for
+from nco_guard.engines.calls import (
+    GenerationResult,
+    GuardLike,
+    common_vocabulary,
+    guards_for,
+)
 from nco_guard.engines.endings import CUT, Outcome, refuse_broken, settle, verified
 from nco_guard.engines.hf.device import DeviceLogitsProcessor, TablesChoice, chosen_tables
 from nco_guard.engines.hf.inputs import (
@@ -27,11 +32,13 @@ from nco_guard.engines.hf.kinds import settled
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
 from nco_guard.engines.hf.processor import GuardLogitsProcessor
+from nco_guard.engines.hf.rewinding import RewindChoice, RewindingProcessor, put_stop_strings, rewinding_loop
 from nco_guard.engines.hf.streamers import HoldingStreamer, ReaderLeft, TextStream, check_streamer
 from nco_guard.engines.recording import Recording, Recordings, begun
 from nco_guard.engines.rows import OnStep
 from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
+from nco_guard.policy import Rewind
 from nco_guard.scan import Report
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import Vocabulary
@@ -76,7 +83,8 @@ def generate(
             every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting;
             dead ends are then raised once the generation is over. "auto": on the device if that is CUDA, the tables
             fit, and nobody needs the host in every step (`on_step`, an audit, a streamer, rules that read the prompt).
-        **options: as for `model.generate`; `GenerationOptions` lists them. Processors of yours run before the guard.
+        **options: as for `model.generate`; `GenerationOptions` lists them, and `when_blocked` and `rewind`, which say
+            whether a text goes back where the model would complete a match. Processors of yours run before the guard.
             A model's own inputs belong into the mapping of prompts. Generation stops at the
             tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
             ends there.
@@ -120,8 +128,7 @@ def stream(
     early stops the generation at its next step. `on_result` is given what `generate` returns (ids, why the text ended)
     once the text is over, by the thread that generates, and before the iterator is exhausted.
 
-    What is wrong with the arguments is raised by the call itself; errors of the generation, which begins with the first
-    piece that is asked for, by the iterator.
+    The call itself raises what is wrong with the arguments; the iterator, errors of the generation, which it begins.
 
     Examples:
         >>> guard = Guard.from_presets("pii")
@@ -137,10 +144,11 @@ def stream(
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
     if tables not in ("auto", "host", "device"):
         raise UnsupportedError(f"tables={tables!r}: one of 'auto', 'host', 'device'")
-    _, settings = _checked(model, {**inputs, **given}, on_step)
+    _, settings, rewinds = _checked(model, {**inputs, **given}, on_step)
     if settings.sequences > 1:
         raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
-    bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)
+    bounds = [bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)]
+    rewinds.settings(bounds, settings, streams=True, tables=tables)
 
     def generate_in_pieces(write: Callable[[str], None], closed: Event) -> None:
         criteria = [*given.get("stopping_criteria", ()), ReaderLeft(closed)]
@@ -182,7 +190,7 @@ def generate_ids(
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
-    arguments, settings = _checked(model, options, on_step)
+    arguments, settings, choice = _checked(model, options, on_step)
     _put_prompts(arguments, model, tokenizer, settings)
     of_prompts = guards_for(guard, guards, arguments["input_ids"].shape[0])
     rows = _rows_of(of_prompts, arguments, model, tokenizer, settings, skip_special_tokens)
@@ -191,11 +199,18 @@ def generate_ids(
     recording = _recordings(rows, model_id(model), on_step, settings.drafts)
     finished = False
     try:
-        processor = _put_processor(arguments, rows, settings, recording, tables, streams=streamer is not None)
+        rewinds = choice.settings(rows.bounds, settings, streams=streamer is not None, tables=tables)
+        processor = (
+            _put_processor(arguments, rows, settings, recording, tables, streams=streamer is not None)
+            if rewinds is None
+            else _put_loop(arguments, rows, rewinds, recording, settings, tokenizer)
+        )
         output = _run(model, arguments, settings.beams)
         if isinstance(processor, DeviceLogitsProcessor):
             processor.check()
         result = _settle_all(rows, output, fills=settings.beams > 1)
+        if isinstance(processor, RewindingProcessor):
+            result = replace(result, rewinds=processor.counts)
         finished = True
     except Exception as error:
         recording.failed(error)
@@ -338,16 +353,42 @@ def _put_processor(
     return processor
 
 
+def _put_loop(
+    arguments: dict[str, Any],
+    rows: _Rows,
+    rewinds: Sequence[Rewind],
+    recording: Recordings,
+    settings: Settings,
+    tokenizer: Any,
+) -> RewindingProcessor:
+    """The loop that goes back, in place of transformers' own."""
+    put_stop_strings(arguments, settings, tokenizer)
+    processor = RewindingProcessor(
+        rows.bounds,
+        rewinds,
+        max_length=rows.max_length,
+        reads_prompt=rows.reads_prompt,
+        on_step=recording.wanted,
+        changes_only=recording.changes_only,
+        streamer=arguments.get("streamer"),
+    )
+    others = arguments.get("logits_processor", ())
+    arguments["logits_processor"] = LogitsProcessorList([*others, processor])
+    arguments["custom_generate"] = rewinding_loop
+    return processor
+
+
 def _checked(
     model: Any, options: Mapping[str, Any], on_step: OnStep | None
-) -> tuple[dict[str, Any], Settings]:
+) -> tuple[dict[str, Any], Settings, RewindChoice]:
     """The options that were given, and how `model.generate` will read them; what cannot be meant is refused."""
     if on_step is not None:
         function("on_step", on_step, "a function that takes a StepReport")
     settings = Settings(model, options)
     settings.refuse_unsupported()
     settings.refuse_unknown()
-    return settled(options), settings
+    arguments = settled(options)
+    return arguments, settings, RewindChoice.taken(arguments)
 
 
 def bind_to_model(

@@ -22,9 +22,12 @@ from transformers.generation.configuration_utils import (
 from nco_guard.arguments import as_whole, whole_characters
 from nco_guard.engines.hf.parameters import GenerationOptions
 from nco_guard.errors import UnsupportedError
+from nco_guard.policy import Rewind
 
-__all__ = ["check_kinds", "count", "settled", "stop_strings"]
+__all__ = ["OWN_OPTIONS", "check_kinds", "count", "settled", "stop_strings"]
 
+#: Options of a generation that are the guard's own: transformers does not know them.
+OWN_OPTIONS = ("when_blocked", "rewind")
 Test = Callable[[Any], bool]
 
 
@@ -136,6 +139,11 @@ _KINDS: dict[str, tuple[Test, str]] = {
             type(v).__name__ == "ContinuousBatchingConfig"
         ),  # only some versions of transformers have it
         "give a transformers ContinuousBatchingConfig",
+    ),
+    "when_blocked": _needed(lambda v: v in ("mask", "rewind"), "'mask' or 'rewind'"),
+    "rewind": (
+        lambda v: isinstance(v, Rewind | Mapping),
+        "give a Rewind, as Rewind(back_to='match'), not {kind}",
     ),
     "watermarking_config": _needed(
         lambda v: isinstance(v, BaseWatermarkingConfig) or _is_watermark(v),

@@ -10,7 +10,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin
 
 from nco_guard.arguments import as_whole, meant, near, token_ids
-from nco_guard.engines.hf.kinds import check_kinds, count
+from nco_guard.engines.hf.kinds import OWN_OPTIONS, check_kinds, count
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["Settings", "refuse_continuous"]
@@ -98,7 +98,7 @@ class Settings:
     def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
         self._sources = [options.get("generation_config"), getattr(model, "generation_config", None)]
         self._options = options
-        self._model = model
+        self.model = model
 
     def get(self, name: str) -> Any:
         """The value that `model.generate` will use for `name`; None where nobody sets it."""
@@ -121,7 +121,7 @@ class Settings:
     @property
     def encoder_decoder(self) -> bool:
         """Whether the prompt goes to an encoder, and the generated rows hold the answer alone."""
-        return bool(getattr(self._model.config, "is_encoder_decoder", False))
+        return bool(getattr(self.model.config, "is_encoder_decoder", False))
 
     @property
     def beams(self) -> int:
@@ -155,7 +155,7 @@ class Settings:
                 )
             return total
         # transformers: 20 new tokens where nothing is said, but not past the positions the model has.
-        positions = getattr(self._model.config, "max_position_embeddings", None)
+        positions = getattr(self.model.config, "max_position_embeddings", None)
         return prompt_length + 20 if positions is None else min(prompt_length + 20, int(positions))
 
     def _refuse_mistyped(self) -> None:
@@ -185,13 +185,13 @@ class Settings:
         for name, mend in _ARGUMENTS.items():
             if self._options.get(name) is not None:
                 raise UnsupportedError(f"{name}: {mend}")
-        validate = getattr(self._model, "_validate_model_kwargs", None)
-        if validate is None or type(self._model).generate is not GenerationMixin.generate:
+        validate = getattr(self.model, "_validate_model_kwargs", None)
+        if validate is None or type(self.model).generate is not GenerationMixin.generate:
             return  # a `generate` of its own takes what it likes
         known = {*vars(GenerationConfig()), *inspect.signature(GenerationMixin.generate).parameters}
         given = self._options.get("generation_config")
         for name, value in self._options.items():
-            if value is None or name in known or name in _TAKEN_OUT or hasattr(given, name):
+            if value is None or name in known or name in (*_TAKEN_OUT, *OWN_OPTIONS) or hasattr(given, name):
                 continue
             try:
                 validate({name: value})
@@ -205,9 +205,9 @@ class Settings:
             for name, reason in _REFUSED_SEQ2SEQ.items():
                 if self.get(name) is not None:
                     raise UnsupportedError(f"{name}: {reason}; leave it out")
-            if type(self._model).generate is not GenerationMixin.generate:
+            if type(self.model).generate is not GenerationMixin.generate:
                 raise UnsupportedError(
-                    f"{type(self._model).__name__}.generate: {_OTHER_LOOP}; use another model"
+                    f"{type(self.model).__name__}.generate: {_OTHER_LOOP}; use another model"
                 )
         for name, reason in _REFUSED.items():
             value = self.get(name)
@@ -227,7 +227,7 @@ class Settings:
             )
         assistant = self.get("assistant_model")
         if assistant is not None and (
-            assistant.config.get_text_config().vocab_size != self._model.config.get_text_config().vocab_size
+            assistant.config.get_text_config().vocab_size != self.model.config.get_text_config().vocab_size
         ):
             raise UnsupportedError("assistant_model: it needs the same vocabulary as the model")
 

@@ -8,11 +8,13 @@ processor returns. None counts as not given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 from transformers import CompileConfig, GenerationConfig, WatermarkingConfig
 from transformers.generation.streamers import BaseStreamer
+
+from nco_guard.policy import Rewind
 
 if TYPE_CHECKING:
     from nco_guard.engines.rows import StepReport
@@ -75,7 +77,12 @@ class BatchOptions(TypedDict, total=False):
 
 
 class StreamOptions(BatchOptions, total=False):
-    """What the generation of one text can be told: all that `model.generate` knows and the guarantee survives."""
+    """What the generation of one text can be told: all that `model.generate` knows and the guarantee survives.
+
+    And two of the guard's own. when_blocked: what happens where the model would complete a match. "mask": one of the
+    tokens that are left is chosen. "rewind": the text goes back, as far and as often as `rewind` says, and goes on as
+    the model would if it could not say it; beyond that, and with beams, the mask acts. None: what the policy says.
+    """
 
     assistant_model: Any
     attention_mask: torch.Tensor | None
@@ -98,11 +105,13 @@ class StreamOptions(BatchOptions, total=False):
     prefix_allowed_tokens_fn: Callable[[int, torch.Tensor], Sequence[int]] | None
     prompt_lookup_num_tokens: int | None
     repetition_penalty: float | None
+    rewind: Rewind | Mapping[str, Any] | None
     sequence_bias: Mapping[tuple[int, ...], float] | Sequence[Sequence[Any]] | None
     stop_strings: str | Sequence[str] | None
     stopping_criteria: Sequence[_Stop] | None
     synced_gpus: bool | None
     watermarking_config: WatermarkingConfig | Mapping[str, Any] | None
+    when_blocked: Literal["mask", "rewind"] | None
 
 
 class GenerationOptions(StreamOptions, total=False):

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import GenerationConfig
 
 from nco_guard.arguments import near
+from nco_guard.engines.hf.kinds import OWN_OPTIONS
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 
@@ -29,7 +30,9 @@ _OBJECTS = frozenset(
         "stopping_criteria",
     }
 )
-_KNOWN = _OBJECTS | {name for name in vars(GenerationConfig()) if not name.startswith("_")} - {
+_KNOWN = {*_OBJECTS, *OWN_OPTIONS} | {
+    name for name in vars(GenerationConfig()) if not name.startswith("_")
+} - {
     "is_assistant",
     "max_length",
     "stop_strings",
