@@ -286,23 +286,29 @@ class RunStarted(Event):
     decode_view: DecodeView | None = None
 
 
+Action = Literal["masked", "penalized", "rewound", "recorded"]
+"""What an intervention did."""
+
+
 class Intervention(Event):
     """The guard changed what the model could choose at one step of one sequence.
 
     `sequence` is the index of the sequence in the run, `step` the index of the generated token, both from 0.
     `removed_probability` is the model's probability of all tokens masked there; `first_allowed_rank` is the
     rank, in the model's order, of the first token left (0: the model's own first choice was allowed). Either
-    is None, and `rule_ids` is empty, where the engine does not know.
+    is None, and `rule_ids` is empty, where the engine does not know. "rewound": the text went back instead, and so many
+    tokens were thrown away (`discarded`).
     """
 
     kind: Literal["intervention"] = "intervention"
     sequence: Count
     step: Count
-    action: Literal["masked", "penalized", "recorded"] = "masked"
+    action: Action = "masked"
     rule_ids: tuple[Name, ...] = ()
     removed_probability: Probability | None = None
     first_choice_forbidden: bool | None = None
     first_allowed_rank: Count | None = None
+    discarded: Count | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

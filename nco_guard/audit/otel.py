@@ -116,12 +116,11 @@ def attributes(event: Event) -> dict[str, Any]:
         fields["nco_guard.sequence"] = event.sequence
         fields["nco_guard.step"] = event.step
     if isinstance(event, Intervention):
-        fields["gen_ai.security.action.type"] = {"masked": "modify", "penalized": "modify"}.get(
-            event.action, "audit"
-        )
+        fields["gen_ai.security.action.type"] = "audit" if event.action == "recorded" else "modify"
         fields["nco_guard.intervention.action"] = event.action
         fields["nco_guard.intervention.removed_probability"] = event.removed_probability
         fields["nco_guard.intervention.first_allowed_rank"] = event.first_allowed_rank
+        fields["nco_guard.intervention.discarded"] = event.discarded
     if isinstance(event, DeadEnd):
         fields["nco_guard.dead_end.resolution"] = event.resolution
     if isinstance(event, Verification):

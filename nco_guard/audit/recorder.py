@@ -22,6 +22,7 @@ from nco_guard.arguments import choice, function
 from nco_guard.arguments import text as checked_text
 from nco_guard.audit.digests import checked_key
 from nco_guard.audit.events import (
+    Action,
     DeadEnd,
     DecodeView,
     Event,
@@ -234,11 +235,12 @@ class RunRecorder(Staying):
         *,
         sequence: int,
         step: int,
-        action: Literal["masked", "penalized", "recorded"] = "masked",
+        action: Action = "masked",
         rule_ids: Sequence[str] = (),
         removed_probability: float | None = None,
         first_choice_forbidden: bool | None = None,
         first_allowed_rank: int | None = None,
+        discarded: int | None = None,
     ) -> Intervention:
         """Record that the guard changed the choice at one step of one sequence."""
         return self._record(
@@ -250,6 +252,7 @@ class RunRecorder(Staying):
             removed_probability=_probability(removed_probability),
             first_choice_forbidden=first_choice_forbidden,
             first_allowed_rank=first_allowed_rank,
+            discarded=discarded,
         )
 
     def dead_end(self, *, sequence: int, step: int, resolution: str, rule_ids: Sequence[str] = ()) -> DeadEnd:

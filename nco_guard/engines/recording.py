@@ -59,16 +59,18 @@ class Recording:
         if self._recorder is None or not self._recorder.steps:
             return
         row, step, forbidden = report.rows[at], report.steps[at], report.top_forbidden[at]
-        if forbidden or report.top_penalized[at]:
+        discarded = report.discarded[at]
+        if forbidden or report.top_penalized[at] or discarded is not None:
             self._interventions += 1
             self._recorder.intervention(
                 sequence=row,
                 step=step,
-                action="masked" if forbidden else "penalized",
+                action="rewound" if discarded is not None else "masked" if forbidden else "penalized",
                 rule_ids=report.rule_ids[at],
                 removed_probability=report.removed_mass[at],
                 first_choice_forbidden=forbidden,
                 first_allowed_rank=report.best_allowed_rank[at],
+                discarded=discarded,
             )
         resolution = report.dead_end[at]
         if resolution is not None:

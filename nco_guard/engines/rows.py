@@ -59,6 +59,9 @@ class StepReport:
             `on_dead_end`), else None.
         forced: the rules that the row's last token breaks, which was written although it was forbidden; empty where
             it was forbidden for another reason. None where it was allowed.
+        discarded: where the text went back instead (`when_blocked="rewind"`), how many tokens were thrown away; else
+            None. What was blocked there need not be what the model ranked first; the rules are those whose
+            match it would have completed.
 
     Under assisted decoding and beam search a call also scores positions and beams that are discarded later. Holds
     no token ids and no text.
@@ -73,6 +76,7 @@ class StepReport:
     removed_mass: list[float]
     dead_end: list[str | None]
     forced: list[tuple[str, ...] | None]
+    discarded: list[int | None]
 
     def part(self, places: Sequence[int], rows: Sequence[int]) -> StepReport:
         """The entries at the given places of the lists, their rows numbered anew."""
@@ -409,4 +413,5 @@ def _report(
         removed_mass=[look.removed for look in looks],
         dead_end=[resolutions[row][0] if row in resolutions else None for row, *_ in found],
         forced=[forced.get(row) for row, *_ in found],
+        discarded=[None] * len(found),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from nco_guard.policy import Rewind
 from nco_guard.rewinding.prefixes import Ids, Probabilities, Visited, drawn
 from nco_guard.session.state import TextState
 
-__all__ = ["Look", "RewindCounts", "RewindingRow", "Starts"]
+__all__ = ["Blocked", "Look", "RewindCounts", "RewindingRow", "Starts"]
 
 
 class Look(Protocol):
@@ -62,6 +62,23 @@ class RewindCounts:
     fallbacks: int = 0
 
 
+class Blocked(NamedTuple):
+    """What a text went back from.
+
+    step: tokens of the text there. token: what would have been written. rules: whose match that completes. removed: the
+    probability of all that is forbidden there. top_forbidden: whether the most probable token is. rank: of the most
+    probable token that is allowed. discarded: tokens that were thrown away.
+    """
+
+    step: int
+    token: int
+    rules: tuple[str, ...]
+    removed: float
+    top_forbidden: bool
+    rank: int
+    discarded: int
+
+
 class RewindingRow:
     """A text that is drawn from the model's distribution given that it holds no match, as far as budgets allow.
 
@@ -71,7 +88,7 @@ class RewindingRow:
 
     text: the row's state, at the beginning of its text. limit: of its tokens; None: there is none. greedy: the token
     with the most mass is written; else one is drawn. uniform: a new number in [0, 1) each time. stops:
-    whether a text is to end, whatever may follow. shown: so many tokens
+    whether a text is to end, whatever may follow. on_rewind: told of each going back. shown: so many tokens
     were shown and stay. most: bytes of probabilities that are kept; what is let go of costs a pass where it is needed.
     """
 
@@ -85,6 +102,7 @@ class RewindingRow:
         greedy: bool,
         uniform: Callable[[], float],
         stops: Callable[[Sequence[int]], bool] | None = None,
+        on_rewind: Callable[[Blocked], None] | None = None,
         most: int = 64 << 20,
     ) -> None:
         self.text = text
@@ -98,6 +116,7 @@ class RewindingRow:
         self._greedy = greedy
         self._uniform = uniform
         self._stops = stops
+        self._on_rewind = on_rewind
         self._ends = frozenset(text.bound.vocabulary.eos_ids)
         self._path = [Visited()]
         self._filled: deque[Visited] = deque()
@@ -139,6 +158,8 @@ class RewindingRow:
             if place >= len(self.ids):
                 return  # nothing to take back: another token is drawn here
             if self._may_go_back(place):
+                if self._on_rewind is not None:
+                    self._on_rewind(self._told(probabilities, forbidden, token, place))
                 self._go_back(place)
                 return
         self.counts.fallbacks += self._settings.back_to == "match"
@@ -205,6 +226,19 @@ class RewindingRow:
         self.counts.discarded += len(self.ids) - target
         self.text.cut(target)
         del self._path[target + 1 :]
+
+    def _told(self, probabilities: Probabilities, forbidden: Ids, token: int, place: int) -> Blocked:
+        allowed = np.delete(probabilities, forbidden)
+        best = allowed.max(initial=0.0)
+        return Blocked(
+            step=len(self.ids),
+            token=token,
+            rules=self.text.ask(JointTables.rules_at_fault, token),
+            removed=min(1.0, float(probabilities[forbidden].sum(dtype=np.float64))),
+            top_forbidden=bool(probabilities[forbidden].max(initial=0.0) > best),
+            rank=int(np.count_nonzero(probabilities > best)),
+            discarded=len(self.ids) - place,
+        )
 
     def _keep(self, node: Visited) -> None:
         """Let go of the oldest probabilities where all together hold too much."""

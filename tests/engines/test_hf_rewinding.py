@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
+from nco_guard.audit import Intervention, MemorySink
+from nco_guard.compiler import UTF8_RULE
 from nco_guard.engines.hf import generate, stream
 from nco_guard.engines.hf import rewinding as loops
 from nco_guard.errors import UnsupportedError
@@ -227,3 +229,38 @@ def test_wrong_choices_are_refused_at_the_call() -> None:
             stream(guard, model, tokenizer, "f", max_new_tokens=4, **wrong)
     with pytest.raises(UnsupportedError, match="streamed"):
         stream(guard, model, tokenizer, "f", max_new_tokens=4, rewind=Rewind(back_to="text"))
+
+
+def test_steps_and_events_tell_of_each_going_back(
+    byte_level: Any, model_of: Any, guard: Any, guard_of: Any
+) -> None:
+    sink, steps = MemorySink(), list[Any]()
+    guard = guard_of(*guard.policy.rules, audit=sink)
+    torch.manual_seed(0)
+    result = guard.generate(
+        model_of(byte_level),
+        byte_level,
+        PROMPTS,
+        max_new_tokens=30,
+        do_sample=True,
+        rewind=Rewind(per_text=3),
+        on_step=steps.append,
+    )
+    assert result.rewinds is not None
+    told = [
+        (row, discarded)
+        for step in steps
+        for row, discarded in zip(step.rows, step.discarded, strict=True)
+        if discarded is not None
+    ]
+    events = [event for event in sink.events if isinstance(event, Intervention)]
+    back = [event for event in events if event.action == "rewound"]
+    assert told == [(event.sequence, event.discarded) for event in back]
+    for row, counts in enumerate(result.rewinds):
+        own = [discarded for number, discarded in told if number == row]
+        assert (len(own), sum(own)) == (counts.rewinds, counts.discarded)
+    assert any(counts.fallbacks for counts in result.rewinds)
+    assert any(event.action == "masked" for event in events)
+    known = {UTF8_RULE, *(rule.id for rule in guard.policy.rules)}
+    assert all(set(event.rule_ids) <= known for event in back)
+    assert sum(bool(event.rule_ids) for event in back) > 0

@@ -140,6 +140,7 @@ class Tally(_Frozen):
     interventions: int = 0
     masked: int = 0
     penalized: int = 0
+    rewound: int = 0
     recorded: int = 0
     first_choice_forbidden: int = 0
     removed_known: int = 0

@@ -49,6 +49,7 @@ class _TallyFields(TypedDict):
     interventions: int
     masked: int
     penalized: int
+    rewound: int
     recorded: int
     first_choice_forbidden: int
     removed_known: int
@@ -80,6 +81,7 @@ class TallyCount:
             "interventions": sum(self.actions.values()),
             "masked": self.actions.get("masked", 0),
             "penalized": self.actions.get("penalized", 0),
+            "rewound": self.actions.get("rewound", 0),
             "recorded": self.actions.get("recorded", 0),
             "first_choice_forbidden": self.first_choice_forbidden,
             "removed_known": self.removed_known,

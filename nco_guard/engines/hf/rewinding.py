@@ -26,7 +26,7 @@ from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import StateLimitError, UnsupportedError
 from nco_guard.masking import JointTables
 from nco_guard.policy import Rewind
-from nco_guard.rewinding import MatchStarts, RewindCounts, RewindingRow, Settled
+from nco_guard.rewinding import Blocked, MatchStarts, RewindCounts, RewindingRow, Settled
 from nco_guard.rewinding.prefixes import Probabilities
 from nco_guard.session import BoundGuard, TextState
 from nco_guard.session.rows import LimitMet
@@ -266,6 +266,7 @@ class _Loop:
             greedy=not self._config.do_sample,
             uniform=np.random.default_rng(seed).random,
             stops=partial(self._stopped, prompt) if self._stops else None,
+            on_rewind=None if marker.on_step is None else partial(self._tell, number),
             most=_MEMORY // count,
         )
         if self._streamer is None:
@@ -273,6 +274,24 @@ class _Loop:
         said = bound.context_bytes(context).decode("utf-8", "replace") if context is not None else ""
         whole = starts if settings.back_to == "sentence" else None
         return _Row(number, prompt, bound, decided, Settled(bound, said, sentences=whole))
+
+    def _tell(self, row: int, blocked: Blocked) -> None:
+        """Hand on that a row goes back."""
+        if self._marker.on_step is not None:
+            self._marker.on_step(
+                StepReport(
+                    rows=[row],
+                    steps=[blocked.step],
+                    top_forbidden=[blocked.top_forbidden],
+                    top_penalized=[False],
+                    rule_ids=[blocked.rules],
+                    best_allowed_rank=[blocked.rank],
+                    removed_mass=[blocked.removed],
+                    dead_end=[None],
+                    forced=[None],
+                    discarded=[blocked.discarded],
+                )
+            )
 
     def _stopped(self, prompt: torch.Tensor, ids: Sequence[int]) -> bool:
         whole = torch.cat([prompt, prompt.new_tensor([list(ids)])], dim=1)
