@@ -17,6 +17,7 @@ import torch
 from nco_guard.engines.hf import GuardLogitsProcessor
 from nco_guard.errors import DeadEndError
 from nco_guard.masking import bruteforce
+from nco_guard.policy import Rewind
 from nco_guard.session import BoundGuard
 from nco_guard.testing import Family
 from tests.fuzz import worlds
@@ -34,6 +35,11 @@ BATCH: dict[str, dict[str, Any]] = {
     "several": {"do_sample": True, "num_return_sequences": 4},
     "static cache": {"cache_implementation": "static", "do_sample": True, "disable_compile": True},
     "no cache": {"use_cache": False, "do_sample": True},
+    "going back, greedy": {"when_blocked": "rewind"},
+    "going back": {"when_blocked": "rewind", "do_sample": True, "top_k": 0},
+    "going back, one choice": {"when_blocked": "rewind", "do_sample": True, "top_k": 1, "use_cache": False},
+    "back to sentences": {"rewind": Rewind(back_to="sentence"), "do_sample": True, "num_return_sequences": 2},
+    "back to the text": {"rewind": Rewind(back_to="text", per_match=3), "do_sample": True, "top_p": 0.9},
 }
 SINGLE: dict[str, dict[str, Any]] = {
     "prompt lookup": {"prompt_lookup_num_tokens": 3},
@@ -179,7 +185,7 @@ class Fuzzer:
             except DeadEndError:
                 return None
 
-        for options in ({}, {"num_beams": 3, "num_return_sequences": 2}):
+        for options in ({}, {"num_beams": 3, "num_return_sequences": 2}, {"when_blocked": "rewind"}):
             together = generate(prompts, options)
             apart = [generate([prompt], options) for prompt in prompts]
             found = [result for result in apart if result is not None]
