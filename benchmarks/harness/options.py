@@ -43,6 +43,9 @@ SUITES: dict[str, Suite] = {
     "cache": Suite("from the start of a process to its first mask, with and without a cache", standard=False),
     "verify": Suite("finished text, beside the definition, Python's re and other searches", standard=False),
     "redact": Suite("redacting answers, beside verifying them", standard=False),
+    "natural": Suite(
+        "what guarded texts read like, where the mask acts and where they go back", standard=False
+    ),
     "audit": Suite("what the audit log costs a generation, and an event each sink", standard=False),
     "overhead": Suite("what a call through LangChain or LlamaIndex takes more", standard=False),
 }

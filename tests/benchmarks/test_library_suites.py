@@ -21,7 +21,8 @@ from benchmarks.inputs.constraints import PAPER_PII, PII, SUBSTRINGS, Constraint
 from benchmarks.inputs.searches import SEARCHES
 from benchmarks.inputs.texts import megabytes, prose
 from benchmarks.methods.world import BASE, World, read_world
-from benchmarks.suites import audit, cache, closed, device, overhead, processor, redact, verify
+from benchmarks.suites import audit, cache, closed, device, natural, overhead, processor, redact, verify
+from nco_guard import demo
 from nco_guard.masking.device import DeviceTables
 from nco_guard.policy import Policy, RegexRule
 from nco_guard.values import Cleaner
@@ -148,6 +149,21 @@ def test_other_searches_are_measured_where_they_are_installed(monkeypatch: pytes
     monkeypatch.setitem(SEARCHES, "hyperscan", ("hyperscan", False, missing))
     with pytest.raises(MissingPackageError, match="pip install hyperscan"):
         verify.bare_search("hyperscan", "a class", "a class", 2)
+
+
+@pytest.mark.parametrize("preset", natural.PRESETS)
+def test_natural_text_is_counted(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = natural.PRESETS[preset]
+    monkeypatch.setitem(demo.PROMPTS, kind, demo.PROMPTS[kind][:2])
+    names = [name for name in natural.METHODS if name != natural.REJECTION]
+    found = natural.texts(preset, "greedy", 1, names)
+    assert list(found) == names
+    for name, samples in found.items():
+        assert samples["texts_count"] == [2]
+        assert (samples["violating_count"] == [0]) == (name != "unguarded")
+    assert found["mask"]["with_brinks_ratio"] == [1.0]
+    assert found["mask"]["passes_count"] == [1.0]
+    assert found["back to the match"]["passes_count"][0] > 1
 
 
 def test_redaction_is_timed_and_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
