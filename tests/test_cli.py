@@ -386,11 +386,12 @@ class TestDemo:
         document = json.loads(runs["json"].stdout)
         assert document["ok"]
         for task in document["tasks"].values():
-            assert task["guarded"]["violation_rate"] == 0.0
             assert task["base"]["violation_rate"] > 0.0
             assert task["base"]["relative_throughput"] == 100.0
-            assert task["guarded"]["interventions"] > 0
-            assert task["guarded"]["perplexity"] >= 1.0
+            for arm in ("guarded", "rewound"):
+                assert task[arm]["violation_rate"] == 0.0
+                assert task[arm]["interventions"] > 0
+                assert task[arm]["perplexity"] >= 1.0
 
     def test_without_a_terminal_it_prints_plain_text_of_at_most_100_columns(
         self, runs: dict[str, Any]

@@ -1,13 +1,14 @@
-"""`nco-guard demo`: the model that ships, without and with the guard, same prompts, same seeds.
+"""`nco-guard demo`: the model that ships, without the guard, masked, and going back; same prompts, same seeds.
 
-Both ways run in turns, batch by batch, the first one changing from batch to batch, after a warm-up batch
-each: what the machine does meanwhile falls on both alike. The guarded time includes masking, the final
+All ways run in turns, batch by batch, the first one changing from batch to batch, after a warm-up batch
+each: what the machine does meanwhile falls on all alike. The guarded time includes masking, the final
 verification and the audit log.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from nco_guard.cli.inputs import require_hf
 from nco_guard.cli.output import console, marked, print_json, table, warn
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.progress import Progress
 
     from nco_guard.audit import Event, Sink
@@ -30,6 +31,8 @@ __all__ = ["DemoSettings", "run_demo"]
 Chat = Sequence[Mapping[str, Any]]
 
 PRESETS = {"pii": ("pii", "secrets", "pii_paper"), "profanity": ("ldnoobw",)}
+#: The ways of generating, as the JSON and as the table call them.
+ARMS = {"base": "off", "guarded": "mask", "rewound": "going back"}
 TITLES = {"pii": "Personal data and secrets", "profanity": "Profanity"}
 
 
@@ -64,25 +67,35 @@ class _Arm:
 
 @dataclass
 class _Task:
-    """One policy with the prompts that invite its violation, and both arms."""
+    """One policy with the prompts that invite its violation, and all arms."""
 
     name: str
     guard: Guard
     sink: _CountingSink
     prompts: list[Chat]
-    base: _Arm = field(default_factory=_Arm)
-    guarded: _Arm = field(default_factory=_Arm)
+    arms: dict[str, _Arm] = field(default_factory=lambda: {name: _Arm() for name in ARMS})
+
+    @property
+    def base(self) -> _Arm:
+        """Without the guard."""
+        return self.arms["base"]
+
+    @property
+    def violations(self) -> int:
+        """Guarded texts that break the policy, whichever way."""
+        return sum(arm.violations for name, arm in self.arms.items() if name != "base")
 
 
 class _CountingSink:
-    """Passes events on and counts the interventions among them."""
+    """Passes events on and counts the interventions among them, by the arm that is at work."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.interventions = 0
+        self.arm = ""
+        self.interventions: Counter[str] = Counter()
 
     def __call__(self, event: Event) -> None:
-        self.interventions += event.kind == "intervention"
+        self.interventions[self.arm] += event.kind == "intervention"
         self._sink(event)
 
 
@@ -99,7 +112,7 @@ def run_demo(settings: DemoSettings, *, audit: Path, as_json: bool) -> int:
         for task in tasks:
             _run(task, model, tokenizer, settings, progress)
     results = {task.name: _measure(task, model, tokenizer) for task in tasks}
-    ok = not any(task.guarded.violations for task in tasks)
+    ok = not any(task.violations for task in tasks)
     if as_json:
         print_json({"ok": ok, "settings": asdict(settings), "tasks": results, "audit": str(audit)})
     else:
@@ -108,8 +121,8 @@ def run_demo(settings: DemoSettings, *, audit: Path, as_json: bool) -> int:
         _print_table(out, results, settings)
         out.print(f"Audit log (ids, counts and offsets; no text): {audit}", soft_wrap=True, markup=False)
     for task in tasks:
-        if task.guarded.violations:
-            warn(f"THE GUARD FAILED: {task.guarded.violations} guarded texts violate policy {task.name!r}")
+        if task.violations:
+            warn(f"THE GUARD FAILED: {task.violations} guarded texts violate policy {task.name!r}")
     return 0 if ok else 1
 
 
@@ -140,32 +153,51 @@ def _task(name: str, settings: DemoSettings, log: Sink) -> _Task:
 
 
 def _run(task: _Task, model: Any, tokenizer: Any, settings: DemoSettings, progress: Progress) -> None:
-    """Generate both ways, in turns; then verify both with the same verifier, outside of the measured time."""
+    """Generate all ways, in turns; then verify all with the same verifier, outside of the measured time."""
     from transformers import set_seed
 
     size = settings.batch_size
     batches = [task.prompts[at : at + size] for at in range(0, len(task.prompts), size)]
-    arms = ((task.base, _unguarded), (task.guarded, _guarded))
+    arms = list(task.arms.items())
     bar = progress.add_task(TITLES[task.name], total=len(task.prompts))
     set_seed(settings.seed + len(batches))
-    for _, generate in arms:  # states and masks are found lazily: the first texts pay for those that follow
-        generate(task, model, tokenizer, batches[0], settings.max_new_tokens)
-    task.sink.interventions = 0
+    for name, _ in arms:  # states and masks are found lazily: the first texts pay for those that follow
+        _generated(name, task, model, tokenizer, batches[0], settings.max_new_tokens)
+    task.sink.interventions.clear()
     for index, batch in enumerate(batches):
-        for arm, generate in arms if index % 2 == 0 else arms[::-1]:
+        turn = index % len(arms)
+        for name, arm in (*arms[turn:], *arms[:turn]):
             set_seed(settings.seed + index)
             start = time.perf_counter()
-            texts, ids = generate(task, model, tokenizer, batch, settings.max_new_tokens)
+            texts, ids = _generated(name, task, model, tokenizer, batch, settings.max_new_tokens)
             arm.seconds += time.perf_counter() - start
             arm.texts += texts
             arm.token_ids += ids
         progress.advance(bar, len(batch))
-    for arm, _ in arms:
+    for _, arm in arms:
         arm.reports = [task.guard.verify(text) for text in arm.texts]
 
 
+def _generated(
+    name: str, task: _Task, model: Any, tokenizer: Any, prompts: Sequence[Chat], max_new_tokens: int
+) -> tuple[list[str], list[list[int]]]:
+    """Texts and their ids, generated in one of the ways."""
+    if name == "base":
+        return _unguarded(model, tokenizer, prompts, max_new_tokens)
+    task.sink.arm = name
+    result = task.guard.generate(
+        model,
+        tokenizer,
+        list(prompts),
+        max_new_tokens=max_new_tokens,
+        do_sample=True,
+        when_blocked="rewind" if name == "rewound" else "mask",
+    )
+    return list(result.texts), [list(ids) for ids in result.token_ids]
+
+
 def _unguarded(
-    task: _Task, model: Any, tokenizer: Any, prompts: Sequence[Chat], max_new_tokens: int
+    model: Any, tokenizer: Any, prompts: Sequence[Chat], max_new_tokens: int
 ) -> tuple[list[str], list[list[int]]]:
     batch = tokenizer.apply_chat_template(
         list(prompts),
@@ -190,17 +222,8 @@ def _unguarded(
     return [tokenizer.decode(row, skip_special_tokens=True) for row in ids], ids
 
 
-def _guarded(
-    task: _Task, model: Any, tokenizer: Any, prompts: Sequence[Chat], max_new_tokens: int
-) -> tuple[list[str], list[list[int]]]:
-    result = task.guard.generate(
-        model, tokenizer, list(prompts), max_new_tokens=max_new_tokens, do_sample=True
-    )
-    return list(result.texts), [list(ids) for ids in result.token_ids]
-
-
 def _measure(task: _Task, model: Any, tokenizer: Any) -> dict[str, Any]:
-    """The paper's metrics for both arms of a task."""
+    """The paper's metrics for all arms of a task."""
     from nco_guard.demo.metrics import perplexity, relative_throughput, throughput, violation_rate
 
     prompt_ids = [
@@ -209,7 +232,7 @@ def _measure(task: _Task, model: Any, tokenizer: Any) -> dict[str, Any]:
     ]
     base_speed = throughput(task.base.tokens, task.base.seconds)
     result: dict[str, Any] = {"presets": list(PRESETS[task.name]), "policy_digest": task.guard.policy.digest}
-    for name, arm in (("base", task.base), ("guarded", task.guarded)):
+    for name, arm in task.arms.items():
         speed = throughput(arm.tokens, arm.seconds)
         result[name] = {
             "texts": len(arm.texts),
@@ -220,7 +243,8 @@ def _measure(task: _Task, model: Any, tokenizer: Any) -> dict[str, Any]:
             "relative_throughput": relative_throughput(speed, base_speed),
             "perplexity": perplexity(model, prompt_ids, arm.token_ids),
         }
-    result["guarded"]["interventions"] = task.sink.interventions
+        if name != "base":
+            result[name]["interventions"] = task.sink.interventions[name]
     return result
 
 
@@ -232,7 +256,7 @@ def _progress(out: Console) -> Progress:
 
 
 def _print_pairs(out: Console, task: _Task, show: int) -> None:
-    """Unguarded texts that violate the policy, `show` at most, beside the guarded ones of the same seed."""
+    """Unguarded texts that violate the policy, `show` at most, with the guarded ones of the same seed."""
     colours = out.is_terminal and out.color_system is not None
     pairs = [at for at, report in enumerate(task.base.reports) if not report.ok][:show]
     out.rule(TITLES[task.name])
@@ -240,16 +264,11 @@ def _print_pairs(out: Console, task: _Task, show: int) -> None:
         out.print("The unguarded model broke no rule in this run.")
     for at in pairs:
         out.print(f"> {task.prompts[at][-1]['content']}")
-        pair = table(out, "without the guard", "with the guard")
-        pair.expand = True
-        for column in pair.columns:
-            column.ratio = 1
-        cells: list[RenderableType] = []
-        for arm in (task.base, task.guarded):
+        shown = table(out, "guard", "text")
+        for name, arm in task.arms.items():
             spans = [(found.start, found.end) for found in arm.reports[at].findings]
-            cells.append(marked(arm.texts[at], spans, colours=colours))
-        pair.add_row(*cells)
-        out.print(pair)
+            shown.add_row(ARMS[name], marked(arm.texts[at], spans, colours=colours))
+        out.print(shown)
 
 
 def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: DemoSettings) -> None:
@@ -257,11 +276,11 @@ def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: Dem
         out, "policy", "guard", ">violations", ">tokens/s", ">relative", ">perplexity", ">interventions"
     )
     for name, result in results.items():
-        for arm in ("base", "guarded"):
+        for arm, called in ARMS.items():
             row = result[arm]
             rows.add_row(
                 name if arm == "base" else "",
-                "off" if arm == "base" else "on",
+                called,
                 f"{row['violations']}/{row['texts']} ({row['violation_rate']:.1f} %)",
                 f"{row['tokens_per_second']:.0f}",
                 f"{row['relative_throughput']:.1f} %",
@@ -271,7 +290,7 @@ def _print_table(out: Console, results: dict[str, dict[str, Any]], settings: Dem
     out.print(rows)
     out.print(
         f"A model of two million parameters on one thread of a CPU, batches of {settings.batch_size}, seed "
-        f"{settings.seed}, both ways in turns after a warm-up. Its steps take milliseconds, so that what the "
+        f"{settings.seed}, all ways in turns after a warm-up. Its steps take milliseconds, so that what the "
         "guard adds weighs far more than with a model of usual size: compare speeds within this table only. "
         "Perplexity is under the same model, unguarded."
     )
