@@ -16,6 +16,8 @@ from transformers import EncoderDecoderCache, GenerationConfig
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.generation.utils import ALL_CACHE_NAMES
 
+from nco_guard.errors import UnsupportedError
+
 __all__ = ["Passes", "passes_of"]
 
 _SPARE = 64  # dead columns that are always tolerated
@@ -47,19 +49,35 @@ def passes_of(
     return _RowByRow([_Alone(model, prompts[row : row + 1], config, fresh[row]) for row in range(rows)])
 
 
-def _of_row(options: Mapping[str, Any], row: int, rows: int) -> dict[str, Any]:
-    """A row's part of the inputs of a batch, with a cache of its own."""
+# Inputs that `generate` prepares of which it is known how rows lie in them.
+_BY_ROW = {
+    *("attention_mask", "decoder_attention_mask", "token_type_ids", "encoder_outputs", "position_ids"),
+    *("past_key_values", "use_cache", "logits_to_keep", "output_attentions", "output_hidden_states"),
+    *("decoder_position_ids", "return_dict", "cache_params"),
+}
 
-    def part(value: Any) -> Any:
+
+def _of_row(options: Mapping[str, Any], row: int, rows: int) -> dict[str, Any]:
+    """A row's part of the inputs of a batch, with a cache of its own. Errors: `UnsupportedError`."""
+
+    def part(name: str, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
+            if name == "position_ids" and value.dim() == 3:  # [kinds of position, rows, length]
+                return value[:, row : row + 1]
             return value[row : row + 1] if value.dim() and len(value) == rows else value
         if isinstance(value, Cache):
             return copy.deepcopy(value)
         if isinstance(value, dict):  # a model's output, too
-            return type(value)(**{key: part(each) for key, each in value.items()})
+            return type(value)(**{key: part(key, each) for key, each in value.items()})
         return value
 
-    return {name: part(value) for name, value in options.items()}
+    unknown = sorted(name for name, value in options.items() if value is not None and name not in _BY_ROW)
+    if unknown:
+        raise UnsupportedError(
+            f"{', '.join(unknown)}: texts of a batch that go back are run one by one with this model, and which part "
+            f"of these inputs belongs to which is not known; generate them one by one, or say when_blocked='mask'"
+        )
+    return {name: part(name, value) for name, value in options.items()}
 
 
 def _cache_of(options: Mapping[str, Any]) -> tuple[str, Any]:
