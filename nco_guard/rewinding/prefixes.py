@@ -22,15 +22,17 @@ _SPARSE = 4  # tokens are kept one by one where fewer than one of so many has an
 class Visited:
     """A visited prefix of a text.
 
-    mass: the probability, given this prefix, of all that has not proved forbidden; 1 where nothing has. The
-    probabilities of the tokens may be let go of (`forget`) and given again: what proved forbidden stays known.
+    mass: the probability, given this prefix, of all that has not proved forbidden; 1 where nothing has. tries: how
+    often a text went back to it. The probabilities of the tokens may be let go of (`forget`) and given again: what
+    proved forbidden stays known.
     """
 
-    __slots__ = ("_children", "_ids", "_own", "_probabilities", "is_seen", "mass")
+    __slots__ = ("_children", "_ids", "_own", "_probabilities", "is_seen", "mass", "tries")
 
     def __init__(self) -> None:
         self.mass = 1.0
         self.is_seen = False
+        self.tries = 0
         self._own = 1.0  # of all tokens that are not forbidden here
         self._children: dict[int, tuple[Visited, float]] = {}
         self._ids: Ids | None = None

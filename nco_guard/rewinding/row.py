@@ -6,7 +6,7 @@ next prefix that it knows nothing of (`go`), which may lie behind the one that i
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -65,13 +65,12 @@ class RewindCounts:
 class Blocked(NamedTuple):
     """What a text went back from.
 
-    step: tokens of the text there. token: what would have been written. rules: whose match that completes. removed: the
-    probability of all that is forbidden there. top_forbidden: whether the most probable token is. rank: of the most
-    probable token that is allowed. discarded: tokens that were thrown away.
+    step: tokens of the text there. rules: whose match the next would have completed. removed: the probability of all
+    that is forbidden there. top_forbidden: whether the most probable token is. rank: of the most probable token that is
+    allowed. discarded: tokens that were thrown away.
     """
 
     step: int
-    token: int
     rules: tuple[str, ...]
     removed: float
     top_forbidden: bool
@@ -107,7 +106,6 @@ class RewindingRow:
     ) -> None:
         self.text = text
         self.counts = RewindCounts()
-        self._tries: Counter[tuple[int, ...]] = Counter()
         self.shown = 0
         self.is_over = False
         self._starts = starts
@@ -153,13 +151,14 @@ class RewindingRow:
             if node.is_spent:
                 self._fall_back(look)
             return
-        for tried, place in enumerate(self._targets(token)):
+        rules = self.text.ask(JointTables.rules_at_fault, token)
+        for tried, place in enumerate(self._targets(token, rules)):
             self.counts.fallbacks += tried == 1
             if place >= len(self.ids):
                 return  # nothing to take back: another token is drawn here
             if self._may_go_back(place):
                 if self._on_rewind is not None:
-                    self._on_rewind(self._told(probabilities, forbidden, token, place))
+                    self._on_rewind(self._told(probabilities, forbidden, rules, place))
                 self._go_back(place)
                 return
         self.counts.fallbacks += self._settings.back_to == "match"
@@ -182,11 +181,10 @@ class RewindingRow:
         place = drawn(among, self._uniform())
         return None if place is None else int(forbidden[place])
 
-    def _targets(self, token: int) -> Iterator[int]:
+    def _targets(self, token: int, rules: Sequence[str]) -> Iterator[int]:
         """How many tokens stay if it goes back: as far as it should; where that was done too often, to the match."""
         if self._settings.back_to == "text":
             yield self._settled(0)
-        rules = self.text.ask(JointTables.rules_at_fault, token)
         begun = self._starts.begun(self.text, rules, token)
         if begun is None:
             begun = len(self.ids)
@@ -217,23 +215,24 @@ class RewindingRow:
         settings = self._settings
         if settings.per_text is not None and self.counts.rewinds >= settings.per_text:
             return False
-        return settings.per_match is None or self._tries[tuple(self.ids[:target])] < settings.per_match
+        return settings.per_match is None or self._path[target].tries < settings.per_match
 
     def _go_back(self, target: int) -> None:
         self._carry(target)
-        self._tries[tuple(self.ids[:target])] += 1
+        self._path[target].tries += 1
         self.counts.rewinds += 1
         self.counts.discarded += len(self.ids) - target
         self.text.cut(target)
         del self._path[target + 1 :]
 
-    def _told(self, probabilities: Probabilities, forbidden: Ids, token: int, place: int) -> Blocked:
+    def _told(
+        self, probabilities: Probabilities, forbidden: Ids, rules: tuple[str, ...], place: int
+    ) -> Blocked:
         allowed = np.delete(probabilities, forbidden)
         best = allowed.max(initial=0.0)
         return Blocked(
             step=len(self.ids),
-            token=token,
-            rules=self.text.ask(JointTables.rules_at_fault, token),
+            rules=rules,
             removed=min(1.0, float(probabilities[forbidden].sum(dtype=np.float64))),
             top_forbidden=bool(probabilities[forbidden].max(initial=0.0) > best),
             rank=int(np.count_nonzero(probabilities > best)),

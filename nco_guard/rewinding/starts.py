@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 
 from nco_guard.analysis.tracking import Tracker
 from nco_guard.compiler import CompiledRule
@@ -36,7 +37,7 @@ class MatchStarts:
         """
         named = [self._rules[name] for name in rules if name in self._rules]
         final = token in self._vocabulary.eos_ids
-        read = {prompted: self._read(text, token, prompted=prompted) for prompted in (False, True)}
+        read = cache(partial(self._read, text, token))
 
         def completed(tracker: Tracker, before: str, after: str, prompt: int) -> int | None:
             return tracker.begun(after, len(before), prompt, final=final)
@@ -59,13 +60,13 @@ class MatchStarts:
     def _places(
         self,
         rules: Iterable[CompiledRule],
-        read: dict[bool, _Read],
+        read: Callable[[bool], _Read],
         ask: Callable[[Tracker, str, str, int], int | None],
     ) -> list[int]:
         """The places of what is asked for, of the rules where it is anywhere."""
         found: list[int] = []
         for rule in rules:
-            prompt, lengths, text, after = read[rule.rule.context == "prompt"]
+            prompt, lengths, text, after = read(rule.rule.context == "prompt")
             start = ask(self._tracker(rule), text, after, prompt)
             if start is not None:
                 place = bisect_left(lengths, start)
@@ -78,11 +79,9 @@ class MatchStarts:
             found = self._trackers[rule.id] = Tracker(rule, stop=True)
         return found
 
-    def _read(self, text: TextState, token: int, *, prompted: bool) -> _Read:
-        """The text as rules read it."""
-        prompt = ""
-        if prompted and text.context is not None:
-            prompt = text.bound.context_bytes(text.context).decode("utf-8", "replace")
+    def _read(self, text: TextState, token: int, prompted: bool) -> _Read:
+        """The text as rules read it that look at the prompt, or that do not."""
+        prompt = text.bound.context_bytes(text.context).decode() if prompted else ""
         plain = getincrementaldecoder("utf-8")("ignore")
         pieces = TextPieces(self._vocabulary)
         keeps_space = bool(prompt) and self._vocabulary.rewriting is None

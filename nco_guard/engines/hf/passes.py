@@ -26,14 +26,6 @@ _SPARE = 64  # dead columns that are always tolerated
 class Passes(Protocol):
     """A model's answers for the rows of one call."""
 
-    @property
-    def count(self) -> int:
-        """How many times the model was run."""
-
-    @property
-    def tokens(self) -> int:
-        """Over how many tokens, of all rows together, those that are padding in a pass with others included."""
-
     def logits(self, wanted: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """float32 [width], the logits after the prompt and these ids, for each row that is asked for."""
 
@@ -116,7 +108,6 @@ class _Alone:
         self._cache, fresh = _cache_of(options)
         self._fresh = copy.deepcopy(fresh)  # still empty
         self._held: list[int] | None = None
-        self.count = self.tokens = 0
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         """See `Passes`."""
@@ -139,7 +130,6 @@ class _Alone:
             outputs = self._model._prefill(self._prompt, self._config, self._options)
             self._take(outputs)
             self._held = []
-            self.count, self.tokens = self.count + 1, self.tokens + self._prompt.shape[1]
             return _last(outputs)[0]
         return self._run(ids, None, is_first_iteration=True)
 
@@ -156,7 +146,6 @@ class _Alone:
         outputs = self._model(**inputs, return_dict=True)
         self._take(outputs)
         self._held = list(ids)
-        self.count, self.tokens = self.count + 1, self.tokens + (whole.shape[1] if new is None else new)
         return _last(outputs)[0]
 
     def _take(self, outputs: Any) -> None:
@@ -171,16 +160,6 @@ class _RowByRow:
 
     def __init__(self, rows: list[_Alone]) -> None:
         self._rows = rows
-
-    @property
-    def count(self) -> int:
-        """See `Passes`."""
-        return sum(row.count for row in self._rows)
-
-    @property
-    def tokens(self) -> int:
-        """See `Passes`."""
-        return sum(row.tokens for row in self._rows)
 
     def logits(self, wanted: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """See `Passes`."""
@@ -223,7 +202,6 @@ class _Together:
         self._held: list[list[int]] = [[] for _ in range(rows)]
         self._columns: list[list[int]] = [[] for _ in range(rows)]
         self._is_begun = False
-        self.count = self.tokens = 0
 
     def logits(self, wanted: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """See `Passes`."""
@@ -231,7 +209,6 @@ class _Together:
             self._is_begun = True
             outputs = self._model._prefill(self._prompts, self._config, self._options)
             self._cache = outputs.past_key_values
-            self.count, self.tokens = self.count + 1, self.tokens + self._prompts.numel()
             first = _last(outputs)
             ready = {row: first[row] for row, ids in wanted.items() if not ids}
             rest = {row: ids for row, ids in wanted.items() if ids}
@@ -268,7 +245,6 @@ class _Together:
             return_dict=True,
             **keep,
         )
-        self.count, self.tokens = self.count + 1, self.tokens + rows * size
         last = _last(outputs)
         return {row: last[row] for row in wanted}
 

@@ -24,12 +24,11 @@ from nco_guard.engines.hf.processor import check_step
 from nco_guard.engines.rows import LiveRows, RowMasker, StepReport
 from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import StateLimitError, UnsupportedError
-from nco_guard.masking import JointTables
 from nco_guard.policy import Rewind
 from nco_guard.rewinding import Blocked, MatchStarts, RewindCounts, RewindingRow, Settled
 from nco_guard.rewinding.prefixes import Probabilities
 from nco_guard.session import BoundGuard, TextState
-from nco_guard.session.rows import LimitMet
+from nco_guard.session.rows import LimitMet, in_fresh_tables
 
 __all__ = ["RewindChoice", "RewindingProcessor", "put_stop_strings", "rewinding_loop"]
 
@@ -134,7 +133,6 @@ class RewindingProcessor(LogitsProcessor):  # type: ignore[misc]
         self.changes_only = changes_only
         self.streamer = streamer
         self.counts: list[RewindCounts] = []
-        self.passes = self.tokens = 0
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Nothing is changed here."""
@@ -186,7 +184,6 @@ def rewinding_loop(
         while wanted := loop.wanted():
             loop.take(passes.logits(wanted))
     marker.counts = [row.decided.counts for row in loop.rows]
-    marker.passes, marker.tokens = passes.count, passes.tokens
     return loop.result(encoder_decoder=model.config.is_encoder_decoder)
 
 
@@ -271,7 +268,7 @@ class _Loop:
         )
         if self._streamer is None:
             return _Row(number, prompt, bound, decided, None)
-        said = bound.context_bytes(context).decode("utf-8", "replace") if context is not None else ""
+        said = bound.context_bytes(context).decode()
         whole = starts if settings.back_to == "sentence" else None
         return _Row(number, prompt, bound, decided, Settled(bound, said, sentences=whole))
 
@@ -362,18 +359,17 @@ class _Loop:
         left = marker.max_length - self._prompts.shape[1] - len(row.ids) - 1
         last = row.ids[-1] if row.ids else None
 
-        def mask(tables: JointTables, state: int) -> torch.Tensor:
-            result = scores.clone()
+        def mask() -> torch.Tensor:
+            result, tables = scores.clone(), row.bound.tables
             group = LiveRows.none(row.bound, tables)
-            group.add(0, state, left, len(row.ids), last)
+            try:
+                group.add(0, text.state(tables), left, len(row.ids), last)
+            except StateLimitError as error:
+                raise LimitMet(0) from error
             masker.apply(result, [group])
             return result
 
-        try:
-            masked = text.ask(mask)
-        except (LimitMet, StateLimitError):
-            text.give_up()
-            masked = text.ask(mask)
+        masked = in_fresh_tables(mask, lambda _: text.give_up(), 1)
         final = self._processed(self._after, [row], masked)
         found: Probabilities = torch.softmax(final, dim=-1)[0].cpu().numpy()
         return found
