@@ -54,9 +54,12 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tight")
-def test_one_row_ends_and_the_others_go_on(byte_level: Any, model_of: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("when_blocked", ["mask", "rewind"])
+def test_one_row_ends_and_the_others_go_on(
+    when_blocked: str, byte_level: Any, model_of: Callable[..., Any]
+) -> None:
     guard, model = guard_of_growing(), model_of(byte_level)
-    result = generated(guard, model, byte_level, ["xyz", "aac", "yzx"])
+    result = generated(guard, model, byte_level, ["xyz", "aac", "yzx"], when_blocked=when_blocked)
     assert result.outcomes == ["length", "state_limit", "length"]
     assert len(result.token_ids[0]) == len(result.token_ids[2]) == TOKENS
     assert 20 < len(result.token_ids[1]) < TOKENS
