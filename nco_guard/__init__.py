@@ -14,6 +14,7 @@ from nco_guard.errors import (
     AuditError,
     CacheError,
     ClosedError,
+    ContradictionError,
     DeadEndError,
     ForbiddenTokenError,
     ForcedTokenWarning,
@@ -25,6 +26,7 @@ from nco_guard.errors import (
     PolicyError,
     PresetError,
     RedactionError,
+    ShapeError,
     StateLimitError,
     TokenizerError,
     UnsupportedError,
@@ -34,6 +36,7 @@ from nco_guard.guard import Guard
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rewind, StringRule, presets
 from nco_guard.scan import Exposure, Finding, Report, Verifier, redact, verify
 from nco_guard.session import BoundGuard, Session
+from nco_guard.shapes import Shape
 
 __all__ = [
     "ArgumentError",
@@ -43,6 +46,7 @@ __all__ = [
     "BoundGuard",
     "CacheError",
     "ClosedError",
+    "ContradictionError",
     "DeadEndError",
     "Exposure",
     "Finding",
@@ -63,6 +67,8 @@ __all__ = [
     "Report",
     "Rewind",
     "Session",
+    "Shape",
+    "ShapeError",
     "StateLimitError",
     "StringRule",
     "TokenizerError",

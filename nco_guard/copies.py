@@ -39,7 +39,7 @@ class Staying(Shared):
 
 
 class Begun:
-    """Copying and pickling raise `UnsupportedError`: what reads a text on cannot be in two places of it."""
+    """Copying and pickling raise `UnsupportedError`: what follows a text as it grows cannot be in two places of it."""
 
     __slots__ = ()
 
@@ -55,6 +55,6 @@ class Begun:
 
 def _refuse(reader: Begun) -> NoReturn:
     raise UnsupportedError(
-        f"a {type(reader).__name__} cannot be copied or pickled: it reads one text; make another one for each text, "
+        f"a {type(reader).__name__} cannot be copied or pickled: it follows a text as it grows; make another one "
         "where it is used"
     )

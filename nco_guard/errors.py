@@ -7,7 +7,7 @@ generated text, a prompt or a matched value: errors end up in logs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "AuditError",
     "CacheError",
     "ClosedError",
+    "ContradictionError",
     "DeadEndError",
     "ForbiddenTokenError",
     "ForcedTokenWarning",
@@ -27,6 +28,7 @@ __all__ = [
     "PolicyError",
     "PresetError",
     "RedactionError",
+    "ShapeError",
     "StateLimitError",
     "TokenizerError",
     "UnsupportedError",
@@ -171,6 +173,41 @@ class PresetError(PolicyError):
 
 class StateLimitError(PolicyError):
     """A rule's automaton needs more states than its memory limit allows."""
+
+
+class ShapeError(NCOGuardError, ValueError):
+    """What is given as a shape cannot be enforced exactly, or nothing that it asks for can be written under the policy.
+
+    `place` is a JSON Pointer into the schema (`#/properties/age`), where it is one; the message repeats it.
+    """
+
+    def __init__(self, message: str, *, place: str | None = None) -> None:
+        super().__init__(f"{place}: {message}" if place is not None else message)
+        self.message = message
+        self.place = place
+
+
+class ContradictionError(ShapeError):
+    """A schema asks for what the policy forbids, so that nothing can be written that keeps both.
+
+    `places`: for each place of the schema that can only hold what is forbidden, a JSON Pointer and the ids of the
+    rules; `place` is the first of them, `rule_ids` are those of all.
+    """
+
+    def __init__(self, places: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+        first, ids = places[0]
+        others = f" (and {len(places) - 1} other places)" if len(places) > 1 else ""
+        super().__init__(
+            f"all that the schema asks for here is forbidden by {', '.join(map(repr, ids))}{others}; make it optional, "
+            "allow other values, or change the policy",
+            place=first,
+        )
+        self.places = tuple(places)
+        self.rule_ids = tuple(dict.fromkeys(each for _, named in places for each in named))
+
+    def within(self, place: str) -> ContradictionError:
+        """This error as it is said of a schema that stands within something else; `place`: where."""
+        return ContradictionError([(f"{place}{each}", ids) for each, ids in self.places])
 
 
 class TokenizerError(NCOGuardError, ValueError):

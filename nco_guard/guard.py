@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from nco_guard.arguments import OnMatch, names_arguments
 from nco_guard.audit import History, PolicyLog, Sink
+from nco_guard.audit.sinks import checked_sink
+from nco_guard.automata import Cutting
 from nco_guard.compiler import CompiledPolicy, arrived, compile_policy
 from nco_guard.copies import Shared
 from nco_guard.errors import MissingExtraError, UnsupportedError
 from nco_guard.policy import Policy, Rule
 from nco_guard.policy.presets import PresetOptions
+from nco_guard.policy.twins import with_json_twins
 from nco_guard.scan import Verifier
 from nco_guard.scan.findings import Report
 from nco_guard.scan.holding import StreamVerifier
 from nco_guard.scan.redaction import Redaction, redact
 from nco_guard.scan.replacing import Replacement
 from nco_guard.session import BoundGuard
+from nco_guard.shapes import Shape, ShapeSource, as_shape
+from nco_guard.shapes.contradictions import prune
 from nco_guard.storage.store import Store
-from nco_guard.tokens import Binding, shared_vocabulary, state_of
+from nco_guard.tokens import Binding, Borders, shared_vocabulary, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -39,11 +45,13 @@ if TYPE_CHECKING:
 __all__ = ["Guard"]
 
 _Key = tuple[Any, ...]
+_SHAPES = 16  # for which guards are kept
 _MADE_AGAIN = {
     "_compiled",
     "_log",
     "_bound",
     "_relatives",
+    "_shapes",
     "_lock",
     "_audit",
     "_correlation_key",
@@ -57,9 +65,10 @@ class Guard(Shared):
 
     | what you have | what to call |
     |---|---|
-    | a policy | `Guard(policy)`, `from_file`, `from_presets`; then `with_policy`, `with_rules`, `without` |
+    | a policy | `Guard(policy)`, `from_file`, `from_presets`; `with_policy`, `with_rules`, `without`; `with_audit` |
     | text in hand | `verify`, `redact`; `stream_verifier` for text that comes in pieces; `verifier` for many texts |
     | a model | `generate`, `stream`; `wrap` for a pipeline |
+    | a schema, too | `with_shape`, or `shape=` of what generates |
     | a tokenizer | `bind` for sessions and engines of your own, `logits_processor` for `model.generate` |
     | a guard | `policy`, `log` |
 
@@ -101,6 +110,8 @@ class Guard(Shared):
     ) -> None:
         self._store = Store.chosen(cache)
         self._audit, self._correlation_key, self._digest_key = audit, correlation_key, digest_key
+        self._shape: Shape | None = None
+        self._left_of_shape: Shape | None = None
         self._begin(compile_policy(policy, store=self._store))
 
     def _begin(self, compiled: CompiledPolicy) -> None:
@@ -109,10 +120,12 @@ class Guard(Shared):
         self._bound: dict[_Key, BoundGuard] = {}
         # The nearest of this guard and those that it was revised from which is bound so, for those revised from it.
         self._relatives: dict[_Key, tuple[weakref.ref[Any], BoundGuard]] = {}
+        self._shapes: OrderedDict[Shape, Guard] = OrderedDict()
         self._lock = threading.Lock()
 
-    def _logged(self, policy: Policy, history: History) -> PolicyLog:
-        return PolicyLog(policy, self._audit, history, self._correlation_key, self._digest_key)
+    def _logged(self, policy: Policy, history: History, *, enforces: bool = True) -> PolicyLog:
+        keys = self._correlation_key, self._digest_key
+        return PolicyLog(policy, self._audit, history, *keys, enforces=enforces)
 
     def __getstate__(self) -> dict[str, Any]:
         for name in ("audit", "correlation_key", "digest_key"):
@@ -189,11 +202,32 @@ class Guard(Shared):
             >>> guard.policy.name
             'secrets'
         """
+        if self._shape is not None and self._shape.says_json:
+            policy = with_json_twins(policy)
+        revised = self._revised(self._compiled.revised(policy), self._audit)
+        revised._fit()
+        return revised
+
+    def with_audit(self, audit: Sink, *, enforces: bool = True) -> Guard:
+        """This guard with another audit sink; see `with_policy`. Errors: `ArgumentError` for what is no sink.
+
+        enforces: False for a guard that others' texts are only verified by: the sink does not hear that its policy is
+        loaded.
+
+        Examples:
+            >>> from nco_guard.audit import MemorySink
+            >>> guard = Guard.from_presets("pii").with_audit(MemorySink())
+            >>> [event.kind for event in guard.log.sink.events]
+            ['policy_loaded']
+        """
+        return self._revised(self._compiled, checked_sink(audit), enforces=enforces)
+
+    def _revised(self, compiled: CompiledPolicy, audit: Sink | None, *, enforces: bool = True) -> Guard:
         guard = Guard.__new__(type(self))
         guard.__dict__.update(self.__dict__)
-        guard._compiled = self._compiled.revised(policy)
-        guard._log = self._logged(policy, self._log.history)
-        guard._bound, guard._lock = {}, threading.Lock()
+        guard._compiled, guard._audit = compiled, audit
+        guard._log = guard._logged(compiled.policy, self._log.history, enforces=enforces)
+        guard._bound, guard._shapes, guard._lock = {}, OrderedDict(), threading.Lock()
         with self._lock:
             guard._relatives = {k: v for k, v in self._relatives.items() if v[0]() is not None}
         return guard
@@ -216,6 +250,46 @@ class Guard(Shared):
             True
         """
         return self.with_policy(self.policy.without(*rule_ids))
+
+    def with_shape(self, shape: ShapeSource) -> Guard:
+        """This guard, for texts that are to be of a shape as well; `generate(shape=)` and its like use it.
+
+        shape: a `Shape`, a JSON Schema as a mapping, or a pydantic class; None: none. Where it is JSON, what the
+        policy forbids anyway is taken out of the schema (`shapes.contradictions.prune`), each hard rule is also
+        enforced on what strings say once they are parsed (the rule's id and `:json`), and numbers are written as they
+        print.
+
+        Cost: a revised policy's; the last few are kept. Errors: `ShapeError` and `ArgumentError`, as `Shape.json`;
+        `ContradictionError`, naming field and rules; what nothing can be written of is refused by `bind`.
+
+        Examples:
+            >>> guard = Guard.from_presets("pii").with_shape({"type": "string"})
+            >>> guard.bind(tokenizer).session().may_end
+            False
+        """
+        wanted = None if shape is None else as_shape(shape)
+        if wanted == self._shape:
+            return self
+        with self._lock:
+            found = None if wanted is None else self._shapes.get(wanted)
+        if found is None:
+            policy = with_json_twins(self.policy) if wanted is not None and wanted.says_json else self.policy
+            found = self._revised(self._compiled.revised(policy), self._audit)
+            found._shape = wanted
+            found._fit()
+            if wanted is not None:
+                with self._lock:
+                    found = self._shapes.setdefault(wanted, found)
+                    while len(self._shapes) > _SHAPES:
+                        self._shapes.popitem(last=False)
+        return found
+
+    def _fit(self) -> None:
+        """Take out of the shape what the policy forbids anyway; refuse it where nothing is left."""
+        shape = self._shape
+        if shape is not None:
+            shape = shape.left_by(lambda schema: prune(schema, self._compiled)[0])
+        self._left_of_shape = shape
 
     @property
     def log(self) -> PolicyLog:
@@ -240,12 +314,17 @@ class Guard(Shared):
         vocab_width: int | None = None,
         skip_special_tokens: bool = True,
         eos_token_ids: Iterable[int] | None = None,
+        borders: Borders = None,
+        regions: Cutting | None = None,
     ) -> BoundGuard:
         """The guard seen through a tokenizer: immutable, shareable, kept for the next call with the same arguments.
 
         `vocab_width`: columns of the model's logits, where they are more than the tokenizer has tokens.
         `skip_special_tokens`: how the text will be decoded. `eos_token_ids`: further ids that end the text, e.g. those
-        of the model's generation configuration.
+        of the model's generation configuration. `borders`: the ids of tokens at which the text will be cut into parts
+        that are shown apart, or "special" for all special tokens; each rule then holds in each part by itself and in
+        all of them joined, as `verify(parts=...)` looks. `regions`: how marks will cut the raw reply into fields; each
+        rule then holds in what is shown of each, as `verify(text, regions=...)` looks.
 
         Cost: reading the vocabulary once per tokenizer, for all guards, then some milliseconds per rule. Errors:
         `TokenizerError`.
@@ -255,9 +334,11 @@ class Guard(Shared):
             >>> bound.session().forbidden_ids().size > 0
             True
         """
-        binding = Binding.checked(vocab_width, skip_special_tokens, eos_token_ids)
+        cutting = regions.begun_by("") if isinstance(regions, Cutting) else regions
+        binding = Binding.checked(vocab_width, skip_special_tokens, eos_token_ids, borders, cutting)
         # Tokens can be added to a tokenizer after it was bound, and its settings switched.
-        key = (id(tokenizer), state_of(tokenizer), binding)
+        plain = (id(tokenizer), state_of(tokenizer), binding, None)
+        key = (*plain[:3], self._left_of_shape)
         with self._lock:
             bound = self._bound.get(key)
             if bound is None:
@@ -266,13 +347,17 @@ class Guard(Shared):
                     bound = relative.revised(self._compiled)
                 else:
                     vocabulary = shared_vocabulary(tokenizer, binding, store=self._store)
-                    bound = BoundGuard(self._compiled, vocabulary, store=self._store)
+                    owner, known = self._relatives.get(plain, (None, None))
+                    like = known if owner is not None and owner() is tokenizer else None
+                    bound = BoundGuard(
+                        self._compiled, vocabulary, store=self._store, like=like, shape=self._left_of_shape
+                    )
                 self._bound[key] = bound
                 self._relatives[key] = (weakref.ref(tokenizer), bound)
                 # An id may be used again once its object is gone.
                 weakref.finalize(tokenizer, self._bound.pop, key, None)
                 weakref.finalize(tokenizer, self._relatives.pop, key, None)
-        return bound
+        return bound if regions is None else bound.begun_by(regions.begun)
 
     @property
     def verifier(self) -> Verifier:
@@ -285,8 +370,17 @@ class Guard(Shared):
         """
         return Verifier.of(self._compiled)
 
-    def verify(self, text: str, *, context: str = "") -> Report:
-        """All matches in a finished text, found without the masks. See `nco_guard.verify`.
+    def verify(
+        self,
+        text: str | None = None,
+        *,
+        context: str = "",
+        parts: Sequence[str] | None = None,
+        regions: Cutting | None = None,
+    ) -> Report:
+        """All matches in a finished text, or in one that is shown in `parts` or `regions`, found without the masks.
+
+        See `nco_guard.verify`.
 
         Cost: a tenth of a second for large presets when it is called first, then some milliseconds at most for what a
         model writes in one go.
@@ -296,7 +390,7 @@ class Guard(Shared):
             >>> [(found.rule_id, found.start, found.end) for found in report.findings]
             [('pii.email', 9, 29)]
         """
-        return self.verifier.verify(text, context=context)
+        return self.verifier.verify(text, context=context, parts=parts, regions=regions)
 
     def redact(self, text: str, *, replacement: Replacement = None, context: str = "") -> Redaction:
         """A finished text with every match of a hard rule replaced. See `nco_guard.redact`.
@@ -336,17 +430,21 @@ class Guard(Shared):
         tokenizer: Any,
         *,
         guards: Sequence[Guard | None] | None = None,
+        shape: ShapeSource = None,
         vocab_width: int | None = None,
         skip_special_tokens: bool = True,
         eos_token_ids: Iterable[int] | None = None,
+        borders: Borders = None,
+        regions: Cutting | None = None,
         **options: Unpack[ProcessorOptions],
     ) -> hf.GuardLogitsProcessor:
         """A processor for `model.generate(..., logits_processor=[...])`.
 
         It cannot know how generation will be cut short: pass `max_new_tokens` or `max_length` as given to `generate`,
         or use `Guard.generate`, which takes care of every end. `guards`: one for each prompt of a batch, in place of
-        this one; None there stands for this one. `vocab_width`, `skip_special_tokens` and `eos_token_ids` are those of
-        `bind`, the rest those of `engines.hf.GuardLogitsProcessor`.
+        this one; None there stands for this one. `shape`: as of `generate`. `vocab_width`, `skip_special_tokens`,
+        `eos_token_ids`, `borders` and `regions` are those of `bind`, the rest those of
+        `engines.hf.GuardLogitsProcessor`.
 
         Examples:
             >>> guard = Guard.from_presets("pii")
@@ -356,19 +454,19 @@ class Guard(Shared):
             >>> guard.verify(tokenizer.decode(written, skip_special_tokens=True)).ok
             True
         """
-        if guards is not None and not (
-            isinstance(guards, list | tuple) and all(each is None or hasattr(each, "bind") for each in guards)
-        ):
-            raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
-        chosen = [self] if guards is None else [self if each is None else each for each in guards]
+        from nco_guard.engines.calls import guards_for  # whoever only verifies loads no engine
+
         bound = [
             guard.bind(
                 tokenizer,
                 vocab_width=vocab_width,
                 skip_special_tokens=skip_special_tokens,
                 eos_token_ids=eos_token_ids,
+                borders=borders,
+                regions=regions,
             )
-            for guard in chosen
+            for each in guards_for(self, guards)
+            for guard in (each if shape is None else each.with_shape(shape),)
         ]
         processor: hf.GuardLogitsProcessor = _hf().GuardLogitsProcessor(bound, **options)
         return processor
@@ -380,27 +478,35 @@ class Guard(Shared):
         prompts: Prompts,
         *,
         guards: Sequence[Guard | None] | None = None,
+        shape: ShapeSource = None,
         skip_special_tokens: bool = True,
+        borders: Borders = None,
+        regions: Cutting | None = None,
         on_step: Callable[[hf.StepReport], None] | None = None,
         tables: Literal["auto", "host", "device"] = "host",
         **options: Unpack[GenerationOptions],
     ) -> hf.GenerationResult:
         """Generate under this guard: texts, verifier's reports and outcomes. See `engines.hf.generate`.
 
-        `guards=[other, None, ...]`: a guard for each prompt in place of this one (None: this one).
+        `guards=[other, None, ...]`: a guard for each prompt in place of this one (None: this one). `shape`: what the
+        texts are to look like (`with_shape`); it is closed before `max_new_tokens` runs out.
 
         Examples:
             >>> result = Guard.from_presets("pii").generate(model, tokenizer, ["Write to", "Call"], max_new_tokens=8)
             >>> [report.ok for report in result.reports]
             [True, True]
         """
+        if shape is not None and guards is not None:
+            guards = [None if each is None else each.with_shape(shape) for each in guards]
         result: hf.GenerationResult = _hf().generate(
-            self,
+            self if shape is None else self.with_shape(shape),
             model,
             tokenizer,
             prompts,
             guards=guards,
             skip_special_tokens=skip_special_tokens,
+            borders=borders,
+            regions=regions,
             on_step=on_step,
             tables=tables,
             **options,
@@ -413,13 +519,18 @@ class Guard(Shared):
         tokenizer: Any,
         prompt: str | Chat | torch.Tensor | Mapping[str, Any],
         *,
+        shape: ShapeSource = None,
         skip_special_tokens: bool = True,
+        borders: Borders = None,
+        regions: Cutting | None = None,
         on_step: Callable[[hf.StepReport], None] | None = None,
         tables: Literal["auto", "host", "device"] = "host",
         on_result: Callable[[hf.GenerationResult], None] | None = None,
         **options: Unpack[StreamOptions],
     ) -> Iterator[str]:
         """`generate` for one prompt, piece by piece; what was shown is never taken back. See `engines.hf.stream`.
+
+        With a `shape`, pieces are shown as the policy allows, before it is closed.
 
         Examples:
             >>> guard = Guard.from_presets("pii")
@@ -428,11 +539,13 @@ class Guard(Shared):
             True
         """
         pieces: Iterator[str] = _hf().stream(
-            self,
+            self if shape is None else self.with_shape(shape),
             model,
             tokenizer,
             prompt,
             skip_special_tokens=skip_special_tokens,
+            borders=borders,
+            regions=regions,
             on_step=on_step,
             tables=tables,
             on_result=on_result,

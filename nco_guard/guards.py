@@ -9,12 +9,14 @@ from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
 
 from nco_guard.audit import Sink
-from nco_guard.errors import UnsupportedError
 from nco_guard.guard import Guard
 from nco_guard.policy import Policy
 from nco_guard.policy.given import given_policy
+from nco_guard.policy.twins import with_json_twins
+from nco_guard.scan import Replacement
+from nco_guard.scan.replacing import Replacer
 
-__all__ = ["GuardSource", "as_guard", "derived", "guard_for_call"]
+__all__ = ["GuardSource", "as_guard", "check_replacement", "derived", "guard_for_call", "seeing_through_json"]
 
 GuardSource = Guard | Policy | str | os.PathLike[str] | list[str] | tuple[str, ...]
 """What is given as `guard=`: a guard, a policy, a preset's name, several names, or the path of a policy file.
@@ -27,17 +29,25 @@ _derived: WeakKeyDictionary[Guard, OrderedDict[Hashable, Guard]] = WeakKeyDictio
 _lock = threading.Lock()
 
 
-def as_guard(source: GuardSource, *, audit: Sink | None = None) -> Guard:
-    """A guard that is given, or a new one of what is given, with `audit` as its sink.
+def as_guard(source: GuardSource, *, audit: Sink | None = None, enforces: bool = True) -> Guard:
+    """A guard that is given, or a new one of what is given; with `audit` as its sink, where there is one.
+
+    enforces: see `Guard.with_audit`; False for what only observes, or looks at what others wrote.
 
     Errors: `ArgumentError` for what is none of these; `PolicyError` and its kin; `UnsupportedError` for a sink beside a
-    guard, which brings its own.
+    guard that has one.
     """
-    if not isinstance(source, Guard):
-        return Guard(given_policy(source), audit=audit)
-    if audit is not None:
-        raise UnsupportedError("audit: a Guard brings its own; give it Guard(policy, audit=...)")
-    return source
+    guard = source if isinstance(source, Guard) else Guard(given_policy(source))
+    guard.log.refuse_second(audit)
+    return guard if audit is None else guard.with_audit(audit, enforces=enforces)
+
+
+def check_replacement(guard: Guard, replacement: Replacement) -> None:
+    """Refuse what may not stand where a match was: when it is named, not in the middle of an answer.
+
+    Errors: `PolicyError` for one that the guard's policy forbids itself; `ArgumentError` for what is no text.
+    """
+    Replacer(guard.verifier.compiled, replacement)
 
 
 def guard_for_call(guard: Guard, source: GuardSource | None) -> Guard:
@@ -65,3 +75,21 @@ def derived(guard: Guard, key: Hashable, make: Callable[[], Policy]) -> Guard:
         while len(kept) > _KEPT:
             kept.popitem(last=False)
         return found
+
+
+def seeing_through_json(guard: Guard) -> Guard:
+    r"""A guard that enforces each hard rule on the raw text and on what it reads once JSON escapes are resolved.
+
+    For replies that somebody parses: `\u0040` in a tool call is an @ to the tool. The second reading of a rule has its
+    id and `:json`; the policy has a digest of its own. Ready-made automata cannot be folded, so they have none: of them
+    what was parsed is verified, and nothing more.
+
+    Cost: up to twice the automata. Another call for the same guard returns the same object.
+
+    Examples:
+        >>> guard = seeing_through_json(Guard.from_presets("pii"))
+        >>> guard.verify('{"to": "jane\\u0040example.com"}').ok
+        False
+    """
+
+    return derived(guard, "json", lambda: with_json_twins(guard.policy))

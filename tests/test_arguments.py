@@ -36,10 +36,11 @@ from nco_guard.audit import (
 )
 from nco_guard.audit.report import read_report, render_report
 from nco_guard.errors import ArgumentError, ArgumentValueError, AuditError, ClosedError, NCOGuardError
+from nco_guard.replies import ReplyReader, as_reply_format
 from nco_guard.scan import SafeEnds, StreamVerifier, default_replacement, exposure, redact, require
 from nco_guard.session import TextState
 from nco_guard.testing import toy_vocabulary
-from nco_guard.values import Cleaner, ReplyReader, Role, register, texts_of
+from nco_guard.values import Cleaner, Role, register, texts_of
 
 OTHERS: tuple[Any, ...] = (
     None,
@@ -109,6 +110,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "Guard.from_file": (Guard.from_file, {"path": "/nowhere.yaml"}),
     "Guard.with_policy": (GUARD.with_policy, {"policy": POLICY}),
+    "Guard.with_audit": (GUARD.with_audit, {"audit": MemorySink()}),
     "Guard.with_rules": (lambda rule: GUARD.with_rules(rule), {"rule": StringRule(id="z", strings=("z",))}),
     "Guard.without": (lambda rule: GUARD.without(rule), {"rule": "word"}),
     "verify": (verify, {"policy": POLICY, "text": "hi", "context": ""}),
@@ -158,17 +160,27 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda **given: BOUND.session().explain(**given),
         {"remaining": None, "limit": 3},
     ),
-    "Session.under": (lambda bound: BOUND.session().under(bound), {"bound": BOUND}),
+    "Session.with_guard": (lambda bound: BOUND.session().with_guard(bound), {"bound": BOUND}),
     "Session.rollback": (lambda n: _advanced().rollback(n), {"n": 1}),
     "Cleaner": (Cleaner, {"guard": GUARD, "action": "redact", "replacement": "-", "record": None}),
     "ReplyReader": (
         ReplyReader,
-        {"guard": GUARD, "context": "", "stop": (), "marks": ("<", ">"), "begun": ""},
+        {
+            "guard": GUARD,
+            "context": "",
+            "stop": (),
+            "form": "hermes",
+            "tools": [],
+            "prefix": "",
+            "begun": "",
+            "hidden": (),
+        },
     ),
     "ReplyReader.feed": (lambda text: _read(ReplyReader(GUARD), text), {"text": "hi"}),
+    "as_reply_format": (as_reply_format, {"source": "hermes"}),
     "texts_of": (lambda value: [*texts_of(value)], {"value": "hi"}),
     "register": (register, {"kind": _Kind, "fields": {"a": Role.TEXT}, "rebuild": None, "chunk": None}),
-    "RunRecorder": (RunRecorder, {"sink": MemorySink(), "on_error": "raise", "correlation_key": None}),
+    "RunRecorder": (RunRecorder, {"sink": MemorySink(), "correlation_key": None}),
     "correlated": (
         lambda **given: correlated(**given).__enter__(),
         {"request_id": None, "parent_id": None},
@@ -314,10 +326,8 @@ def test_values_and_types_are_told_apart_and_both_are_argument_errors() -> None:
         GUARD.stream_verifier(action="shout")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="remaining must be 0 or more"):
         BOUND.session().mask(-1)
-    with pytest.raises(TypeError, match="on_error: one of"):
-        RunRecorder(MemorySink(), on_error=3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentValueError, match="on_error 'x'"):
-        RunRecorder(MemorySink(), on_error="x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="action: one of"):
+        GUARD.stream_verifier(action=3)  # type: ignore[arg-type]
     stream = GUARD.stream_verifier()
     stream.finish()
     with pytest.raises(ClosedError, match="use a new"):

@@ -15,8 +15,7 @@ import pytest
 
 from nco_guard import BoundGuard, Guard, Policy, RegexRule, StringRule
 from nco_guard.automata.characters import ClassAutomaton
-from nco_guard.compiler import compile_policy
-from nco_guard.compiler import rules as compiled_rules
+from nco_guard.compiler import compile_policy, compiled_rule
 from nco_guard.errors import PatternError, PolicyError
 from nco_guard.storage.store import Store
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
@@ -146,9 +145,9 @@ def test_nothing_is_worked_out_twice(store: Store, monkeypatch: pytest.MonkeyPat
     bound = bound_with(store)
     masks(bound)
     bound.save()
-    monkeypatch.setattr(compiled_rules, "begins_with", None)
-    monkeypatch.setattr(compiled_rules, "AlternatingMachine", None)
-    monkeypatch.setattr(compiled_rules, "parse", None)
+    monkeypatch.setattr(compiled_rule, "begins_with", None)
+    monkeypatch.setattr(compiled_rule, "AlternatingMachine", None)
+    monkeypatch.setattr(compiled_rule, "parse", None)
     monkeypatch.setattr(ClassAutomaton, "_find", None)
     assert masks(bound_with(store)) == EXPECTED
 
@@ -157,7 +156,7 @@ def test_a_rule_is_remembered_in_whatever_policy_it_stands(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compile_policy(POLICY, store=store)
-    monkeypatch.setattr(compiled_rules, "begins_with", None)
+    monkeypatch.setattr(compiled_rule, "begins_with", None)
     compile_policy(Policy(name="other", rules=POLICY.rules[3:4]), store=store)
     changed = POLICY.rules[3].model_copy(update={"stop_at": r"[a-c]{2}\d"})
     with pytest.raises(TypeError):  # another rule, so it is proved, or would be
@@ -262,7 +261,7 @@ def test_a_read_only_folder_is_read(store: Store, monkeypatch: pytest.MonkeyPatc
     entries = store.sizes()
     store.folder.chmod(0o500)
     try:
-        monkeypatch.setattr(compiled_rules, "begins_with", None)
+        monkeypatch.setattr(compiled_rule, "begins_with", None)
         assert masks(bound_with(store)) == EXPECTED
     finally:
         store.folder.chmod(0o700)

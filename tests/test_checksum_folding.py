@@ -20,8 +20,8 @@ from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
-from nco_guard.testing import toy_vocabulary
 from tests.automata.checksum_reference import VALID, valid_spans
+from tests.binding import bind
 
 CARD = r"(?<!\d)\d{12,19}(?!\d)"
 IBAN = r"\b[A-Z]{2}\d{2}[A-Z0-9]{11,30}\b"
@@ -30,10 +30,6 @@ SEPARATORS = ("-", ".", " ")
 
 def rule(regex: str, checksum: str, **options: Any) -> RegexRule:
     return RegexRule(id="number", regex=regex, checksum=checksum, **options)  # type: ignore[arg-type]
-
-
-def bound(number: RegexRule, merges: tuple[str, ...] = ()) -> BoundGuard:
-    return BoundGuard(compile_policy(Policy(name="p", rules=(number,))), toy_vocabulary(merges))
 
 
 def writes(guard: BoundGuard, text: str) -> bool:
@@ -78,7 +74,7 @@ def test_a_valid_number_is_seen_through_its_disguise_and_a_wrong_one_may_be_writ
     number = rule(regex, checksum, **options)
     assert has_valid_number(number, valid)
     assert not has_valid_number(number, wrong)
-    guard = bound(number)
+    guard = bind(number)
     for text, expected in ((valid, False), (wrong, True), (f"no: {valid}!", False), (f"no: {wrong}!", True)):
         assert verify_by_definition(guard.policy, text).ok == expected, text
         assert writes(guard, text) == expected, text
@@ -117,7 +113,7 @@ def valid_numbers(checksum: str, regex: str) -> list[str]:
 def agree(checksum: str, regex: str, disguise: dict[str, Any], texts: int) -> None:
     rng = random.Random(checksum + regex)
     number = rule(regex, checksum, **disguise)
-    guard = bound(number)
+    guard = bind(number)
     compiled = compile_policy(guard.policy)
     seen = {True: 0, False: 0}
     numbers = valid_numbers(checksum, regex)
@@ -150,14 +146,15 @@ def test_verifier_and_masks_agree_with_plain_python(case: int, disguise: dict[st
 def test_verifier_and_masks_agree_with_plain_python_at_length(
     checksum: str, regex: str, disguise: dict[str, Any]
 ) -> None:
-    agree(checksum, regex, disguise, 400)
+    # Of so small a vocabulary all tokens are searched for ways out, which takes seconds a text where escapes are read.
+    agree(checksum, regex, disguise, 40 if disguise.get("json_escapes") else 400)
 
 
 def test_masks_equal_the_definition() -> None:
     rng = random.Random(0)
     merges = ("10", "41", "5-", "５", "a4", "GB", "①", "-1", "001", "\u200b1", "\\u00")
     for checksum, regex in (PATTERNS[0], PATTERNS[3]):
-        tables = bound(rule(regex, checksum, **DISGUISES[0]), merges).tables
+        tables = bind(rule(regex, checksum, **DISGUISES[0]), merges=merges).tables
         state = tables.start
         for _ in range(6):
             expected = bruteforce.forbidden(tables.constraints, tables.components(state), tables.vocabulary)

@@ -9,25 +9,20 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 
+from nco_guard.analysis import review
 from nco_guard.automata import CHECKSUMS
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError, PresetError
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
-from nco_guard.policy.presets.table import Pattern
+from nco_guard.policy.presets.pattern import Pattern
 from nco_guard.scan.definition import verify_by_definition
-from nco_guard.session import BoundGuard
-from nco_guard.testing import toy_vocabulary
 from tests.automata.checksum_reference import VALID, luhn, valid_spans
+from tests.binding import bind
 
 CARD = r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)"
 VALID_CARD, WRONG_CARD = "4111 1111 1111 1111", "4111 1111 1111 1112"
 LETTERS = "01459 -aGB"
-
-
-def bound(*rules: RegexRule, merges: tuple[str, ...] = ()) -> BoundGuard:
-    vocabulary = toy_vocabulary([*LETTERS, *merges])
-    return BoundGuard(compile_policy(Policy(name="p", rules=rules)), vocabulary)
 
 
 def test_a_checksum_survives_files_and_is_none_by_default() -> None:
@@ -59,8 +54,10 @@ def test_of_all_ends_of_two_digits_some_pass(name: str, size: int) -> None:
 
 
 def test_what_cannot_be_meant_is_refused() -> None:
-    with pytest.raises(PolicyError, match=r"'card'.*'checksum'.*remove either stop_at or checksum"):
-        RegexRule(id="card", regex=CARD, stop_at=r"\d{12}", checksum="luhn")
+    with pytest.raises(PolicyError, match=r"'card'.*'stop_at'.*gets past it"):
+        compile_policy(
+            Policy(name="p", rules=(RegexRule(id="card", regex=CARD, stop_at=r"\d{12}", checksum="luhn"),))
+        )
     with pytest.raises(PolicyError, match="checksum"):
         RegexRule(id="card", regex=CARD, checksum="crc32")  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="checksum"):
@@ -91,7 +88,7 @@ def test_the_preset_can_be_told_to_block_valid_numbers_only(name: str) -> None:
     plain = Policy(name="p", rules=presets.load("pii", only=[name]))
     valid = Policy(name="p", rules=presets.load("pii", only=[name], valid_only=True))
     assert Policy.from_yaml(f"name: p\nrules: [{{preset: pii, only: [{name}], valid_only: true}}]") == valid
-    (pattern,) = (p for p in presets.patterns("pii") if p.short_name == name)
+    (pattern,) = (p for p in presets.patterns("pii") if p.id == f"pii.{name}")
     assert "not looked at" in plain.rules[0].description
     assert "not looked at" not in valid.rules[0].description
     compiled, compiled_plain = compile_policy(valid), compile_policy(plain)
@@ -123,7 +120,7 @@ def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: 
     """These patterns look at nothing behind a match, so a token is forbidden exactly if the text then has one."""
     rng = random.Random(checksum + pattern)
     merges = ("10", "41", "5 9", "915", "a4", "GB", "9a", "-1", "001", "B1", "54 ")
-    guard = bound(RegexRule(id="r", regex=pattern, checksum=checksum), merges=merges)
+    guard = bind(RegexRule(id="r", regex=pattern, checksum=checksum), merges=[*LETTERS, *merges])
     vocabulary, forbidden_seen = guard.vocabulary, 0
     for _ in range(25):
         session, text = guard.session(), ""
@@ -141,6 +138,45 @@ def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: 
             session.advance(token)
             text += vocabulary.tokens[token].decode()
     assert forbidden_seen > (20 if checksum == "luhn" else 0)
+
+
+@pytest.mark.parametrize("context", ["output", "prompt"])
+def test_with_a_stop_point_a_guard_blocks_there_whatever_the_check_digits_are(context: str) -> None:
+    rule = RegexRule(
+        id="card", regex=CARD, stop_at=r"(?<!\d)\d(?:[ -]?\d){4}", checksum="luhn", context=context
+    )
+    policy = Policy(name="p", rules=(rule,))
+    assert Policy.from_yaml(policy.to_yaml()) == policy
+    guard = bind(rule, merges=LETTERS)
+    stop = re.compile(rule.stop_at or "")
+    rng = random.Random(5)
+    for _ in range(60):
+        session, text = guard.session(), ""
+        for _ in range(12):
+            mask = session.mask()
+            usable = [i for i, t in enumerate(guard.vocabulary.tokens) if t.decode("latin-1") in set(LETTERS)]
+            for token in usable:
+                # Beyond the first five digits nothing of this pattern is left for the checksum to decide.
+                assert mask[token] == bool(stop.search(text + guard.vocabulary.tokens[token].decode())), text
+            token = rng.choice([i for i in usable if not mask[i]])
+            session.advance(token)
+            text += guard.vocabulary.tokens[token].decode()
+        assert verify_by_definition(policy, text).ok
+    # Finished text is told by its check digits, whatever a guard would have let through of it.
+    assert verify_by_definition(policy, WRONG_CARD).ok
+    assert not verify_by_definition(policy, VALID_CARD).ok
+    assert [remark.code for remark in review(policy) if remark.rule_ids == ("card",)] == ["blocks-unchecked"]
+
+
+def test_a_prompt_that_holds_the_stop_point_leaves_the_checksum_to_decide() -> None:
+    rule = RegexRule(
+        id="n", regex=r"(?<!\d)\d{4}", stop_at=r"(?<!\d)\d{2}", checksum="luhn", context="prompt"
+    )
+    guard = bind(rule, merges=LETTERS)
+    mask = guard.session(context="500").mask()
+    digits = [guard.vocabulary.tokens.index(str(digit).encode()) for digit in (0, 1, 4, 5, 9)]
+    assert [mask[i] for i in digits] == [luhn(f"500{digit}") for digit in (0, 1, 4, 5, 9)]
+    assert any(mask[i] for i in digits)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -162,13 +198,14 @@ def test_masks_and_penalties_equal_the_definition(seed: int) -> None:
                     ]
                 ),
                 checksum=rng.choice(["luhn", "mod97"]),
+                stop_at=rng.choice([None, None, r"[GB\w]"]),
                 penalty=rng.choice([float("inf"), float("inf"), 3.0]),
                 case=rng.choice(["exact", "fold"]),
                 whole_word=rng.random() < 0.2,
             )
             for i in range(rng.randint(1, 2))
         ]
-        tables = bound(*rules, merges=merges).tables
+        tables = bind(*rules, merges=[*LETTERS, *merges]).tables
         state = tables.start
         for _ in range(10):
             states = tables.components(state)

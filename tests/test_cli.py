@@ -10,40 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from nco_guard.audit import HmacSigner, JsonLinesSink, RunRecorder, read_events
-from nco_guard.cli import app
 from nco_guard.cli.output import marked
+from tests.commands import POLICY, call, fails_cleanly, policy_file
 
 SECRET = "078-05-1120"
-POLICY = """\
-name: test
-rules:
-  - {id: codename, strings: [Bluebird]}
-  - {id: ssn, regex: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
-"""
-
-
-def call(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
-
-
-def fails_cleanly(result: Result, *words: str) -> None:
-    assert result.exit_code == 2, result.output
-    assert not isinstance(result.exception, Exception), result.exception
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    for word in words:
-        assert word in result.stderr
 
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY)
-    return path
+    return policy_file(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -342,6 +320,58 @@ class TestGenerate:
         assert "intervention" in kinds
         for output in document["outputs"]:
             assert output["text"].strip() not in log.read_text() or not output["text"].strip()
+
+    def test_texts_go_back_where_they_are_told_to(self, strict: Path, model: Path) -> None:
+        command = (
+            "generate",
+            "--model",
+            model,
+            "--policy",
+            strict,
+            "--prompt",
+            "a",
+            "--max-new-tokens",
+            "24",
+        )
+        for options, goes_back in (
+            ((), False),
+            (("--when-blocked", "rewind"), True),
+            (("--back-to", "sentence"), True),
+            (("--when-blocked", "mask"), False),
+        ):
+            result = call(*command, "--json", *options)
+            assert result.exit_code == 0, result.output
+            (output,) = json.loads(result.stdout)["outputs"]
+            assert not re.search("[aeiou]", output["text"])
+            assert ("rewinds" in output) == goes_back
+        for option in (("--back-to", "match"), ("--per-match", "2"), ("--per-text", "0")):
+            fails_cleanly(call(*command, "--when-blocked", "mask", *option), "rewind")
+        assert call(*command, "--when-blocked", "retry").exit_code == 2
+        assert call(*command, "--per-match", "-1").exit_code == 2
+
+    def test_texts_go_back_as_often_as_they_are_told_to(self, tmp_path: Path, model: Path) -> None:
+        """Where the call does not say it, the policy does; 0 takes a limit away."""
+        path = tmp_path / "pairs.yaml"
+        path.write_text(
+            "name: pairs\nrules:\n  - {id: pairs, regex: '[a-m ][a-m ]'}\n"
+            "rewind: {back_to: sentence, per_match: 1, per_text: 3}\n"
+        )
+        command = ("generate", "--model", model, "--policy", path, "--prompt", "a", "--sample", "--json")
+
+        def counts(*options: str) -> dict[str, int]:
+            result = call(*command, "--max-new-tokens", "48", *options)
+            assert result.exit_code == 0, result.output
+            found: dict[str, int] = json.loads(result.stdout)["outputs"][0]["rewinds"]
+            return found
+
+        assert counts()["rewinds"] == 3
+        assert counts("--per-text", "2")["rewinds"] == 2
+        by_place, free = counts("--per-text", "0"), counts("--per-match", "0", "--per-text", "0")
+        assert free["rewinds"] > by_place["rewinds"]
+        assert by_place["fallbacks"] > 0 == free["fallbacks"]
+        in_full = counts("--back-to", "sentence", "--per-match", "1", "--per-text", "3")
+        assert counts() == counts("--back-to", "sentence") == counts("--per-match", "1") == in_full
+        assert counts("--back-to", "match") != in_full
 
     def test_the_digest_is_keyed_where_a_key_is_given(
         self, strict: Path, model: Path, tmp_path: Path

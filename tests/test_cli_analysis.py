@@ -6,17 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from nco_guard import demo
-from nco_guard.cli import app
+from tests.commands import call, fails_cleanly, policy_file
 
-POLICY = """\
-name: test
-rules:
-  - {id: codename, strings: [Bluebird]}
-  - {id: ssn, regex: '\\b\\d{3}-\\d{2}-\\d{4}\\b'}
-"""
 CLUMSY = """\
 name: clumsy
 rules:
@@ -27,24 +20,9 @@ rules:
 """
 
 
-def call(*arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
-
-
-def fails_cleanly(result: Result, *words: str) -> None:
-    assert result.exit_code == 2, result.output
-    assert not isinstance(result.exception, Exception), result.exception
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    for word in words:
-        assert word in result.stderr
-
-
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY)
-    return path
+    return policy_file(tmp_path)
 
 
 @pytest.fixture

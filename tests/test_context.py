@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from nco_guard import Guard, Policy, RegexRule, StringRule, verify
-from nco_guard.compiler import compile_policy
-from nco_guard.session import BoundGuard
-from nco_guard.testing import biased_model, tiny_tokenizer, toy_vocabulary
+from nco_guard.testing import Family, biased_model, tiny_tokenizer
 from tests.automata import patterns
+from tests.binding import bind as bind_bytes
 
-
-def bind(*rules: RegexRule | StringRule) -> BoundGuard:
-    return BoundGuard(
-        compile_policy(Policy(name="p", rules=rules)), toy_vocabulary(["ass", "du", "ck", "ling", "99"])
-    )
+bind = partial(bind_bytes, merges=("ass", "du", "ck", "ling", "99"))
 
 
 def test_a_match_that_only_the_prompt_prevents_is_no_finding() -> None:
@@ -168,3 +164,22 @@ def test_generation_never_completes_what_the_prompt_began(family: str) -> None:
             ids = tokenizer(prompt, return_tensors="np").input_ids[0]
             joined = tokenizer.decode(np.concatenate([ids, result.token_ids[0]]), skip_special_tokens=True)
             assert not re.search(r"fuck|\w+@\w+\.com", joined), joined
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+def test_the_text_of_a_prompt_is_what_decode_reads_past_its_ends_of_sequence(family: Family) -> None:
+    """Chat templates put one after each turn. A first space is kept, which `decode` may drop."""
+    tokenizer: Any = tiny_tokenizer(family)
+    reads, does_not = (
+        Guard(Policy(name="p", rules=(StringRule(id="s", strings=("zzz",), context=context),))).bind(
+            tokenizer
+        )
+        for context in ("prompt", "output")
+    )
+    turns = [tokenizer("what is , the end", add_special_tokens=False).input_ids for _ in range(3)]
+    ids = [token for turn in turns for token in (*turn, tokenizer.eos_token_id)]
+    text = reads.prompt_text(ids)
+    assert text.strip(" ") == tokenizer.decode(ids, skip_special_tokens=True).strip(" ") != ""
+    assert len(text) > 2 * len(reads.prompt_text(turns[0]))
+    assert reads.prompt_text("what") == "what"
+    assert reads.prompt_text(None) == does_not.prompt_text(ids) == does_not.prompt_text("what") == ""

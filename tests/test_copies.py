@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 
 from nco_guard import Guard, Policy
-from nco_guard.audit import HmacSigner, JsonLinesSink, LoggingSink, MemorySink, RunRecorder
+from nco_guard.audit import (
+    HmacSigner,
+    JsonLinesSink,
+    LoggingSink,
+    MemorySink,
+    RunRecorder,
+    keyed_digests,
+)
+from nco_guard.engines.hf.device import DeviceLogitsProcessor
+from nco_guard.engines.hf.processor import GuardLogitsProcessor
 from nco_guard.errors import UnsupportedError
 from nco_guard.policy import AutomatonRule, RegexRule, StringRule
 from nco_guard.scan import Verifier
@@ -147,9 +156,20 @@ def test_sinks_and_keys_stay(protocol: int, dumps: Any, tmp_path: Path) -> None:
             dumps(Guard(POLICY, audit=print).without("soft"), protocol)  # a sink that could travel
         with pytest.raises(UnsupportedError, match=r"correlation_key: .*Guard\(policy, correlation_key"):
             dumps(Guard(POLICY, correlation_key=key), protocol)
-        for staying in (sink, MemorySink(), LoggingSink(), HmacSigner(key), RunRecorder(sink)):
+        keyed = keyed_digests(print, key)  # a sink that could travel, and the key with it
+        history = Guard(POLICY).log.history
+        for staying in (
+            sink,
+            MemorySink(),
+            LoggingSink(),
+            HmacSigner(key),
+            RunRecorder(sink),
+            keyed,
+            history,
+        ):
             with pytest.raises(UnsupportedError, match=f"a {type(staying).__name__} cannot be pickled"):
                 dumps({"nested": [staying]}, protocol)
+            assert copy.deepcopy(staying) is staying
 
 
 def test_a_guard_with_a_sink_is_refused_before_it_reaches_the_other_process(
@@ -222,3 +242,13 @@ def test_streams_that_have_begun_are_refused(way: Any) -> None:
         stream.feed("jane@")
         with pytest.raises(UnsupportedError, match="make another one"):
             way(stream)
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_processors_are_refused(way: Any) -> None:
+    policy = Policy(name="p", rules=[StringRule(id="word", strings=["ass"])])
+    bound = Guard(policy).bind(tiny_tokenizer("byte-level"))
+    tables = bound.device_tables("cpu")
+    for processor in (GuardLogitsProcessor(bound), DeviceLogitsProcessor(bound, tables)):
+        with pytest.raises(UnsupportedError, match="make another one"):
+            way(processor)

@@ -22,6 +22,8 @@ MADE: dict[type[errors.NCOGuardError], Callable[[], errors.NCOGuardError]] = {
     errors.StateLimitError: lambda: errors.StateLimitError("too many", rule_id="r"),
     errors.ViolationError: lambda: errors.ViolationError(("a", "b"), "model output"),
     errors.RedactionError: lambda: errors.RedactionError(("a", "b")),
+    errors.ShapeError: lambda: errors.ShapeError("not so", place="#/properties/age"),
+    errors.ContradictionError: lambda: errors.ContradictionError([("#/properties/age", ("a", "b"))]),
     errors.InputError: lambda: errors.InputError("file.txt", "is empty", line=3),
     errors.MissingExtraError: lambda: errors.MissingExtraError("this", "hf"),
     MissingPackageError: lambda: MissingPackageError("this", "that"),

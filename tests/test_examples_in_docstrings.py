@@ -29,6 +29,7 @@ PUBLIC = (
     "nco_guard.engines.hf",
     "nco_guard.engines.hf.continuous",
     "nco_guard.policy.presets",
+    "nco_guard.replies",
     "nco_guard.scan",
     "nco_guard.testing",
     "nco_guard.values",
@@ -63,8 +64,8 @@ GIVEN = {
     ),
     *("Verification", "AuditReport", "EventTable", "LogReport"),
     *("GenerationResult", "RequestResult", "StepReport", "WrappedPipeline"),
-    *("Examples", "Pattern", "PresetInfo"),
-    *("Fields", "InvalidCall", "Text", "ToolCall"),
+    *("Early", "Examples", "Pattern", "PresetInfo"),
+    *("Fields", "InvalidCall", "Reasoning", "Text", "ToolCall"),
     #: Members of an enumeration, and what an engine needs of a guard.
     *("Role", "GuardLike"),
 }

@@ -16,8 +16,8 @@ from nco_guard.errors import ForbiddenTokenError
 from nco_guard.masking import bruteforce
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.policy import Rule
-from nco_guard.testing import toy_vocabulary
 from nco_guard.tokens import Vocabulary
+from tests.binding import bind
 from tests.masking import random_policies
 from tests.properties.reference import Reference
 
@@ -225,10 +225,6 @@ def check_under_way(rng: random.Random, session: Session, bound: BoundGuard) -> 
                 continue
             begins = [b for b, e in spans(rule, text + more, stops=True) if b < len(text)]
             assert min(begins, default=first) >= first, (rule, text, more, state)
-
-
-def bind(*rules: Rule, merges: tuple[str, ...] = ()) -> BoundGuard:
-    return BoundGuard(compile_policy(Policy(name="test", rules=rules)), toy_vocabulary(merges))
 
 
 def written(bound: BoundGuard, text: str) -> Session:

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from nco_guard import Guard, Policy
-from nco_guard.cli import app
 from nco_guard.errors import CacheError
 from nco_guard.policy import StringRule
 from nco_guard.storage import folders
 from nco_guard.storage.folders import objection
 from nco_guard.storage.store import Store, default_folder
 from nco_guard.testing import tiny_tokenizer
+from tests.commands import call
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX only")
 SECRET = "Project Bluebird"
@@ -209,7 +208,7 @@ def test_the_environment_variable_and_the_command_are_held_to_it(
     with pytest.raises(CacheError, match="chmod 700"):
         Guard(POLICY)
     assert Guard(POLICY, cache=False).verify("x").ok
-    done = CliRunner().invoke(app, ["cache"])
+    done = call("cache")
     assert done.exit_code == 2
     assert "chmod 700" in done.output
 

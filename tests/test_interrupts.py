@@ -17,14 +17,17 @@ import pytest
 import nco_guard
 from nco_guard.automata import Automaton, FoldedAhoCorasick
 from nco_guard.compiler import CompiledPolicy, compile_policy
+from nco_guard.errors import RedactionError
 from nco_guard.masking import JointTables
 from nco_guard.policy import Policy, RegexRule, Rule, StringRule
+from nco_guard.scan import StreamVerifier, Verifier, redact
 from nco_guard.session import BoundGuard, RowTracker, TextState
 from nco_guard.testing import toy_vocabulary
 from nco_guard.tokens import Vocabulary
 
 _HOME = Path(nco_guard.__file__).parent
 ROOMS = [str(_HOME / room) for room in ("masking", "automata", "session", "compiler")]
+SEARCHING = [str(_HOME / room) for room in ("scan", "automata", "compiler")]
 MERGES = ("du", "ck", "duck", "ass", "ist", " ", "é", "1", "11", "-", "ab", "\\u0", "61", "hello", "\n", "b1")
 LETTERS = [*MERGES, *"abckdu1-s é", "😀", "\\", "6"]
 POLICIES: dict[str, tuple[Rule, ...]] = {
@@ -213,6 +216,40 @@ def test_rows_of_a_batch_are_told_right_after_any_call_that_broke_off() -> None:
             rows = [[*row[:cut], rng.choice(letters)] for row in parents]
         tracker.reset()
     assert broken > 60
+
+
+def searched(compiled: CompiledPolicy, text: str) -> tuple[Any, ...]:
+    """What is found in a text, and what is left of it, whole and in pieces."""
+    stream = StreamVerifier(compiled)
+    try:
+        whole: Any = redact(compiled, text).text
+        shown: Any = stream.feed(text[:5]) + stream.feed(text[5:]) + stream.finish()
+    except RedactionError as error:
+        whole, shown = str(error), None
+    return Verifier.of(compiled).verify(text), whole, shown
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_search_that_breaks_off_at_any_line_leaves_its_policy_sound(name: str) -> None:
+    rng, lines = random.Random(6), Lines(random.Random(7))
+    rules, wrong = POLICIES[name], list[Any]()
+    for _ in range(3):
+        shared = compile_policy(Policy(name="p", rules=rules))
+        for _ in range(25):
+            text, other = ("".join(rng.choices(LETTERS, k=20)) for _ in range(2))
+            lines.choose()
+            try:
+                with interrupted(lines, SEARCHING):
+                    searched(shared, text)
+            except Interrupt:
+                clean = compile_policy(Policy(name="p", rules=rules))
+                wrong += [
+                    (lines.last, one)
+                    for one in (text, other)
+                    if searched(shared, one) != searched(clean, one)
+                ]
+    assert not wrong, wrong[:10]
+    assert sum(lines.met.values()) > 30
 
 
 def read_to(automaton: Automaton, data: bytes) -> list[tuple[bool, bool, bool]]:

@@ -259,11 +259,14 @@ MISTAKES: list[tuple[str, Call, type[NCOGuardError], str]] = [
         UnsupportedError,
         "num_beams, .* one sequence; use generate",
     ),
-    (
-        "tables, stream",
-        lambda w: w.stream(tables="gpu"),
-        UnsupportedError,
-        "tables='gpu': one of 'auto', 'host'",
+    *(
+        (f"tables, {name}", call, UnsupportedError, "tables='gpu': one of 'auto', 'host'")
+        for name, call in (
+            ("stream", lambda w: w.stream(tables="gpu")),
+            ("generate", lambda w: w.generate(tables="gpu")),
+            ("going back", lambda w: w.generate(tables="gpu", when_blocked="rewind")),
+            ("stream going back", lambda w: w.stream(tables="gpu", when_blocked="rewind")),
+        )
     ),
     (
         "insensitive",

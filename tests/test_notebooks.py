@@ -41,7 +41,7 @@ def test_a_notebook_runs_and_shows_nothing_forbidden(
     folders = [ROOT, *(package.parent for package in ROOT.glob("integrations/*/pyproject.toml"))]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(tmp_path))
     fresh = printed(notebook)
     assert guard.verify(fresh).ok
     assert guard.verify(stored).ok

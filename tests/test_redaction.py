@@ -12,7 +12,7 @@ from nco_guard.errors import ArgumentError, NCOGuardError, PolicyError, Redactio
 from nco_guard.scan import REDACTED, StreamVerifier, default_replacement, redact, require
 from nco_guard.scan.definition import verify_by_definition
 from tests.automata import patterns
-from tests.automata.test_streaming import PIECES, chunks
+from tests.automata.test_span_stream import PIECES, chunks
 
 EMAIL = RegexRule(id="email", regex=r"[\w.]+@\w+\.[a-z]{2,}")
 SSN = RegexRule(id="ssn", regex=r"(?<!\d)\d{3}-\d{2}-\d{4}(?!\d)")

@@ -12,7 +12,7 @@ from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.errors import NCOGuardError, RedactionError, ViolationError
 from nco_guard.scan import SafeEnds, StreamVerifier
 from tests.automata import patterns
-from tests.automata.test_streaming import PIECES, chunks, list_rule
+from tests.automata.test_span_stream import PIECES, chunks, list_rule
 from tests.test_redaction import rule
 
 Rule = StringRule | RegexRule | AutomatonRule

@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,13 +17,10 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import ArgumentError, ForbiddenTokenError, GenerationError, PolicyError
 from nco_guard.session import BoundGuard, Session
 from nco_guard.testing import toy_vocabulary
+from tests.binding import bind as bind_bytes
 from tests.masking import random_policies
 
-
-def bind(
-    *rules: StringRule | RegexRule, merges: tuple[str, ...] = ("fu", "ck", "duck", "ass", "ist", " ")
-) -> BoundGuard:
-    return BoundGuard(compile_policy(Policy(name="test", rules=rules)), toy_vocabulary(merges))
+bind = partial(bind_bytes, merges=("fu", "ck", "duck", "ass", "ist", " "))
 
 
 def allowed(session: Session) -> list[int]:
@@ -224,14 +222,14 @@ def test_threads_that_meet_the_limit_all_the_time_each_keep_to_their_own_text() 
         texts.append(list(session.token_ids))
     expected = [list(looks_of(oracle.session(), text)) for text in texts]
     failures: list[object] = []
-    seen: set[int] = set()
+    seen: dict[int, object] = {}  # held, so that no other has its id
 
     def write(number: int) -> None:
         try:
             for text, right in zip(texts[number::8], expected[number::8], strict=True):
                 session = shared.session()
                 for place, found in enumerate(looks_of(session, text)):
-                    seen.add(id(session._text._tables))
+                    seen[id(session._text._tables)] = session._text._tables
                     if found != right[place]:
                         failures.append(
                             (number, place, [a == b for a, b in zip(found, right[place], strict=True)])
@@ -270,6 +268,6 @@ def test_under_another_guard_its_rules_see_the_prompt_that_nobody_had_looked_at(
             expected = reading.session(prompt)
             for token in text:
                 expected.advance(token)
-            assert session.under(reading).forbidden_ids().tolist() == expected.forbidden_ids().tolist()
-        assert session.under(reading).mask()[ord("r")]
-        assert pickle.loads(pickle.dumps(session)).under(reading).mask()[ord("r")]
+            assert session.with_guard(reading).forbidden_ids().tolist() == expected.forbidden_ids().tolist()
+        assert session.with_guard(reading).mask()[ord("r")]
+        assert pickle.loads(pickle.dumps(session)).with_guard(reading).mask()[ord("r")]

@@ -9,13 +9,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import nco_guard.cli
 from nco_guard.audit import JsonLinesSink, RunRecorder
-from nco_guard.cli import app
 from nco_guard.cli.output import console, marked, print_json, say, say_text, stacked, table
 from nco_guard.visible import visible
+from tests.commands import call
 
 HOSTILE = [
     "\x1b[2J\x1b[H",
@@ -146,7 +145,7 @@ def test_a_log_cannot_forge_the_verdict_about_itself(tmp_path: Path) -> None:
     chain = text.partition('"chain":"')[2].partition('"')[0]
     path.write_text(text.replace(chain, FORGED.encode("unicode_escape").decode().replace("\\x", "\\u00")))
     for arguments in (["audit", "verify"], ["audit", "report", "-o", str(tmp_path / "page.html")]):
-        result = CliRunner().invoke(app, [*arguments, str(path)])
+        result = call(*arguments, path)
         assert result.exit_code == 1
         assert bare(result.output)
         assert not any(line.startswith("log.jsonl: as") for line in result.output.splitlines())
@@ -154,6 +153,6 @@ def test_a_log_cannot_forge_the_verdict_about_itself(tmp_path: Path) -> None:
 
 def test_an_option_that_does_not_exist_is_shown_as_it_is() -> None:
     for arguments in (["audit", "verify", "--\x1b[2Jx"], ["check", "a", "--\x1b[2J"], ["\x1b[2J"], ["check"]):
-        result = CliRunner().invoke(app, arguments)
+        result = call(*arguments)
         assert result.exit_code == 2
         assert "\x1b[2J" not in result.output

@@ -24,6 +24,7 @@ PATH = re.compile(
 )
 ENTRY = re.compile(r"^\| (?P<word>[^|]+) \| (?P<meaning>.+) \| (?P<where>`[^|]+`) \|$", re.M)
 MOST_ENTRIES = 30
+TIMED = {"test_pathological.py", "test_turns.py"}
 WALKS = ["a new checksum", "a new tokenizer family", "a new engine", "a new sink", "a new framework"]
 
 
@@ -46,6 +47,26 @@ def contracts() -> list[dict[str, Any]]:
     settings = tomllib.loads(text_of("pyproject.toml"))
     contracts: list[dict[str, Any]] = settings["tool"]["importlinter"]["contracts"]
     return contracts
+
+
+def test_no_test_asks_a_clock() -> None:
+    """`TIMED`: bounds of minutes for what else would take hours."""
+    clock = re.compile(r"\b(perf_counter|monotonic|process_time|time\.time)\(")
+    folders = [ROOT / "tests", *ROOT.glob("integrations/*/tests")]
+    files = chain.from_iterable(folder.rglob("test_*.py") for folder in folders)
+    asking = {path.name for path in files if clock.search(path.read_text("utf-8"))}
+    assert asking == TIMED
+
+
+def test_the_oldest_versions_that_are_tested_are_the_lower_bounds() -> None:
+    extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
+    bounds = dict(re.findall(r"(\S+?)>=(\S+)", "\n".join([*extras["hf"], *extras["shape"]])))
+    pins = dict(re.findall(r"^(\w+)==(\S+)$", text_of("constraints-lowest.txt"), re.M))
+    newest = dict(re.findall(r"^(\w+)==(\S+)$", text_of("constraints.txt"), re.M))
+    assert set(pins) == {"llguidance", "transformers"}
+    for name, pin in pins.items():
+        assert pin.removesuffix(".0") == bounds[name]
+        assert newest[name] != pin
 
 
 def test_the_glossary_is_short_and_in_order() -> None:
@@ -173,9 +194,52 @@ def test_every_dotted_name_leads_somewhere(page: str) -> None:
     assert not stale("masking.joint.JointTables")
 
 
+def gone(name: str) -> bool:
+    """Whether a path, a name of the library or a member of one of its classes that is written out is not there."""
+    head, _, rest = name.partition(".")
+    if PATH.fullmatch(name):
+        return not (ROOT / name).exists()
+    if head == "nco_guard":
+        room = rest.partition(".")[0]
+        there = [ROOT / "nco_guard" / room, ROOT / "nco_guard" / f"{room}.py"]
+        return stale(rest) or not (any(map(Path.exists, there)) or hasattr(nco_guard, room))
+    if isinstance(made := getattr(nco_guard, head, None), type):
+        return not re.search(rf"\b{rest.partition('.')[0]}\b", " ".join([*dir(made), *made.__annotations__]))
+    return head != "guard" and stale(name)  # `guard` is somebody's guard
+
+
+def spoken_of_as_there(text: str) -> list[str]:
+    """Names in the changelog that are gone, where no "was `name`" or "`name` is `successor`" says so."""
+    text = " ".join(text.split())
+    names = [match for match in CODE.finditer(text) if re.fullmatch(r"[\w./-]+", match[1])]
+    rooms = {
+        match[1].split(".")[1] for match in names if match[1].startswith("nco_guard.") and gone(match[1])
+    }
+    found = []
+    for match in names:
+        name, before = match[1], re.split(r"\. |\B- ", text[: match.start()])[-1]
+        if not (("." in name and gone(name)) or ("." in name and name.split(".")[0] in rooms)):
+            continue
+        after = re.match(r" (is|are|was|were) (in )?(it\b|`)| held is| (is|are) gone", text[match.end() :])
+        if not after and not re.search(r"\b(was|were) ", before):
+            found.append(name)
+    return found
+
+
+def test_the_changelog_calls_what_is_gone_gone() -> None:
+    text = text_of("CHANGELOG.md")
+    under_way = text.partition("\n## ")[2].partition("\n## ")[0]
+    assert "### Changed" in under_way
+    assert not spoken_of_as_there(under_way)
+    wrong = ["`nco_guard.redaction` is about text", "see `benchmarks/redact.py`", "by `Guard.nothing`"]
+    wrong.append("`nco_guard.redaction` is `nco_guard.scan`; by `redaction.redact`")
+    assert [len(spoken_of_as_there(each)) for each in wrong] == [1] * 4
+    assert not spoken_of_as_there("`Guard.policy`; `masking.tables.nothing` is `nco_guard.verify`")
+
+
 def test_no_docstring_says_only_that_it_is_the_same() -> None:
     """Whoever reads one does not know what stands above it."""
-    rooms = (ROOT / "nco_guard", ROOT / "integrations")
+    rooms = (ROOT / "nco_guard", ROOT / "integrations", ROOT / "benchmarks", ROOT / "tools")
     files = [path for room in rooms for path in room.rglob("*.py") if "tests" not in path.parts]
     assert len(files) > 100
     assert not [path for path in files if '"""The same' in path.read_text(encoding="utf-8")]

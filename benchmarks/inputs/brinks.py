@@ -8,6 +8,7 @@ of every method, unguarded ones included, where they are as rare as the model ma
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def _known() -> frozenset[str]:
     return frozenset(words - _oaths()[0])
 
 
-def profane_brinks(text: str) -> list[str]:
-    """Made-up words that hold or begin a listed one.
+def profane_brinks(text: str, is_word: Callable[[str], bool] = lambda word: False) -> list[str]:
+    """Made-up words that hold or begin a listed one. `is_word`: of words in small letters, which are not made up.
 
     Examples:
         >>> profane_brinks("What a piece of shitake, the assistant said.")
@@ -62,7 +63,7 @@ def profane_brinks(text: str) -> list[str]:
     found = []
     for word in _WORD.findall(text):
         low = word.lower()
-        if low in listed or low in _known() or _ORDINARY.match(low):
+        if low in listed or low in _known() or _ORDINARY.match(low) or is_word(low):
             continue
         if any(_is_brink(low, oath) for oath in oaths):
             found.append(word)
@@ -86,6 +87,6 @@ def value_brinks(text: str) -> list[str]:
     return [match[0] for pattern in _VALUES.values() for match in pattern.finditer(text)]
 
 
-def brinks(preset: str, text: str) -> list[str]:
-    """The brinks of a text under a preset: "ldnoobw" or "pii"."""
-    return profane_brinks(text) if preset == "ldnoobw" else value_brinks(text)
+def brinks(preset: str, text: str, is_word: Callable[[str], bool] = lambda word: False) -> list[str]:
+    """The brinks of a text under a preset: "ldnoobw" or "pii". `is_word`: see `profane_brinks`."""
+    return profane_brinks(text, is_word) if preset == "ldnoobw" else value_brinks(text)

@@ -7,13 +7,14 @@ token of it gives way to whatever is next best). The same for every method and f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from benchmarks.inputs.shapes import Shape
+from benchmarks.inputs.shapes import ModelShape
 
-__all__ = ["Replay", "random_llama"]
+__all__ = ["Replay", "random_llama", "random_weights"]
 
 _PUSH = 1e4
 
@@ -36,25 +37,34 @@ class Replay:
         self._step += 1
 
 
-def random_llama(width: int, shape: Shape) -> tuple[Any, str]:
-    """A Llama with random weights in float32, in evaluation mode, and what it is, in words. `width`: its vocabulary."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+def random_weights(
+    family: str, config: Mapping[str, Any], device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Any:
+    """Random weights, made on the device, in evaluation mode. `family`: as transformers names its configuration."""
+    import transformers
 
-    config = LlamaConfig(
-        vocab_size=width,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_value_heads,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
+    made = getattr(transformers, f"{family}Config")(
+        **config, bos_token_id=None, eos_token_id=None, pad_token_id=None
     )
     torch.manual_seed(0)
-    model = LlamaForCausalLM(config).eval()
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(made, dtype=dtype)
+    return model.eval()
+
+
+def random_llama(width: int, shape: ModelShape) -> tuple[Any, str]:
+    """A Llama with random weights in float32, in evaluation mode, and what it is, in words. `width`: its vocabulary."""
+    config = {
+        "vocab_size": width,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.key_value_heads,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": True,
+    }
+    model = random_weights("Llama", config)
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     words = (
         f"Llama, {shape.layers} layers of {shape.hidden}, vocabulary {width:,}, {millions:,.0f} M random weights, "

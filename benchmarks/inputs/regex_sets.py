@@ -67,7 +67,7 @@ class _Node:
         return any(part.nullable() for part in self.parts)
 
     def python(self) -> str:
-        """The same for Python's `re`, letters renamed. Groups stand wherever `a*?` or `a**` would be misread."""
+        """What Python's `re` reads, letters renamed. Groups stand wherever `a*?` or `a**` would be misread."""
         if self.kind in _RENAMED:
             return _RENAMED[self.kind]
         if self.kind == "+":

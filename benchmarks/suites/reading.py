@@ -54,7 +54,7 @@ def _read(world: World, method: str) -> Samples:
 
 
 def _read_again(world: World, folder: Path) -> Samples:
-    """The same from a folder that may hold what an earlier process worked out."""
+    """Times of reading from a folder that may hold what an earlier process worked out."""
     store = Store.chosen(folder)
     vocabulary, reading = timed(lambda: shared_vocabulary(world.tokenizer, store=store))
     _, growing = timed(lambda: shared_tree(vocabulary, store))

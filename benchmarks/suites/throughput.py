@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.building import build
-from benchmarks.harness.generating import Generator, Ready, Run, replayed
+from benchmarks.harness.generating import Generator, Ready, Run, prepared, replayed
 from benchmarks.harness.plan import Plan, Samples, case_of
 from benchmarks.harness.processes import isolated
 from benchmarks.harness.record import Case, Record
@@ -28,8 +27,9 @@ from benchmarks.harness.timing import turns
 from benchmarks.inputs.constraints import EVERYTHING, PAPER_PII, SUBSTRINGS, ConstraintSet, regexes
 from benchmarks.inputs.models import Replay, random_llama
 from benchmarks.inputs.shapes import MODELS, SHAPES, SHIPPED
-from benchmarks.methods.world import BASE, METHODS, World, read_world
+from benchmarks.methods.world import BASE, World, read_world
 from nco_guard import demo
+from nco_guard.engines.hf.inputs import logits_width
 from nco_guard.errors import NCOGuardError, PatternError, UnsupportedError
 from nco_guard.guard import Guard
 
@@ -130,12 +130,16 @@ def generations(
     model: Any
     width = world.vocabulary.width
     model, words = (demo.load()[0], "") if name == SHIPPED else random_llama(width, SHAPES[name])
-    width = int(model.get_output_embeddings().weight.shape[0])
+    width = logits_width(model)
     ready: dict[str, Ready] = {}
     refused: dict[str, Run] = {}
     for key in methods:
         try:
-            ready[key] = _prepare(key, world, constraint, max(batches), width)
+            if key != "ours" and width != world.vocabulary.width:
+                raise UnsupportedError(
+                    f"the model has {width} columns, the tokenizer {world.vocabulary.width}"
+                )
+            ready[key] = prepared(key, constraint, world, batch=max(batches))
         except (UnsupportedError, PatternError) as error:
             refused[key] = Run("cannot express", str(error), {})
     runs: dict[tuple[int, str], Run] = {}
@@ -144,14 +148,6 @@ def generations(
         found = _turns(_generator(name, model, world, batch, ready, length), rounds)
         runs |= {(batch, key): run for key, run in (found | refused).items()}
     return words, runs
-
-
-def _prepare(key: str, world: World, constraint: ConstraintSet, batch: int, width: int) -> Ready:
-    if key == "ours":
-        return Guard(constraint.policy, cache=False)
-    if width != world.vocabulary.width:
-        raise UnsupportedError(f"the model has {width} columns, the tokenizer {world.vocabulary.width}")
-    return build(METHODS[key], constraint, world, batch=batch).other()
 
 
 def _generator(
@@ -207,9 +203,7 @@ def _prompts(
         )
         return {k: v for k, v in inputs.items() if k != "token_type_ids"}, None
     text = world.text(8 * (_PROMPT + new_tokens))
-    starts = [row * 37 % (len(text) - _PROMPT - new_tokens) for row in range(batch)]
-    rows = torch.tensor([text[start : start + _PROMPT + new_tokens] for start in starts])
-    return replayed(rows, _PROMPT)
+    return replayed(text, batch, _PROMPT, new_tokens)
 
 
 def show(record: Record) -> str:

@@ -12,7 +12,7 @@ __all__ = ["measure", "show"]
 
 
 def measure(plan: Plan) -> None:
-    """The same constraints over every tokenizer that was given."""
+    """Times of setting up a few constraints over every tokenizer that was given."""
     rounds = 1 if plan.options.quick else min(3, plan.options.repeats)
     for world in plan.worlds:
         width = world.vocabulary.width

@@ -7,11 +7,11 @@ from nco_guard.analysis.corpus import (
     TokenBlocking,
     overblocking,
     refused_tokens,
-    sentences,
 )
 from nco_guard.analysis.explanation import Code, Explanation, Reason, RuleExplanation, TokenExplanation
 from nco_guard.analysis.policies import review, review_bound
 from nco_guard.analysis.remarks import Remark, RemarkCode
+from nco_guard.analysis.sentence_breaks import sentences
 
 __all__ = [
     "Advice",

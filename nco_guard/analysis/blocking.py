@@ -13,7 +13,8 @@ from nco_guard.automata import AlternatingMachine, FoldedMachine
 from nco_guard.automata.combine.inclusion import escaping_text, matching_text
 from nco_guard.automata.patterns import syntax
 from nco_guard.automata.patterns.searching import Machine, plain
-from nco_guard.automata.spans.definition import find_spans, matches
+from nco_guard.automata.spans.definition import matches
+from nco_guard.automata.spans.follower import follow, source_of, spans_at
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import RegexRule, Rule, StringRule
@@ -86,7 +87,9 @@ class Blocked:
     def __call__(self, text: str) -> bool:
         """Whether the text is blocked."""
         if self.as_written is not None:
-            return next(find_spans(self.compiled.searcher, text), None) is not None
+            source, _ = source_of(self.compiled.searcher)
+            follower = follow(source, text)
+            return next(spans_at(follower, follower.candidates(0)), None) is not None
         if self.work is not None:
             self.work(len(text))
         return matches(self.machine, text)

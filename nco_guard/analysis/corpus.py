@@ -9,7 +9,6 @@ of the masks each.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 from nco_guard.compiler import CompiledPolicy, CompiledRule, Constraint, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.masking import VIOLATED
-from nco_guard.masking.reading import ByteStrings
+from nco_guard.masking.byte_strings import ByteStrings
 from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "TokenBlocking",
     "overblocking",
     "refused_tokens",
-    "sentences",
 ]
 
 Flags = NDArray[np.bool_]
@@ -42,7 +40,6 @@ Flags = NDArray[np.bool_]
 _WORTH = 0.001  # share of the texts from which on a rule is worth a change
 _BETTER = 0.5  # of what it forbids, at most so much is left after a change worth naming
 _STRINGS = 5  # strings of a list that are named, those that forbid most
-_BREAK = re.compile(r"(?<=[.!?\u2026])[\"')\]\u201d\u2019]*\s+|\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +124,6 @@ class Overblocking:
 def _percent(count: int, of: int) -> str:
     share = 100 * count / of if of else 0.0
     return f"{share:.1f} %" if share >= 1 or not share else f"{share:.2g} %"
-
-
-def sentences(text: str) -> list[str]:
-    """A text cut after what mostly ends a sentence, and at line ends; rough, and good enough for shares.
-
-    Examples:
-        >>> sentences("It rained. We left.")
-        ['It rained.', 'We left.']
-    """
-    return [piece for piece in _BREAK.split(text) if piece.strip()]
 
 
 def overblocking(policy: Policy | CompiledPolicy, texts: Sequence[str], *, examples: int = 0) -> Overblocking:

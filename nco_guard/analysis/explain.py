@@ -2,12 +2,12 @@
 
 The masks know that a token is forbidden; that each reason agrees with them is for tests to show. Slow beside a mask,
 and bounded: a rule costs its automaton's steps over the text and over the tokens asked about; a dead end, as many masks
-of a few rules as it takes to find out which (some log2(rules) for each that takes part).
+of a few rules as it takes to find out which (some log2(rules) for each that takes part). Of text that is cut it is
+said which rule forbids what, not where in the text.
 """
 
 from __future__ import annotations
 
-import codecs
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from nco_guard.compiler import UTF8_RULE, CompiledPolicy, CompiledRule, Constrai
 from nco_guard.errors import StateLimitError
 from nco_guard.masking import JointTables
 from nco_guard.masking.bruteforce import HORIZON
+from nco_guard.masking.byte_strings import token_bytes
 from nco_guard.masking.idsets import holds
 from nco_guard.masking.lookahead import HardConstraints
-from nco_guard.masking.reading import token_bytes
-from nco_guard.masking.short_ways import ShortWays
-from nco_guard.tokens import PrefixTree, Vocabulary
+from nco_guard.masking.short_ways import ShortWays, borders_written
+from nco_guard.tokens import PrefixTree, ShownText, Vocabulary
 
 __all__ = ["Explainer"]
 
@@ -43,7 +43,10 @@ class _Rule:
         self.id, self.mode = rule.id, rule.rule.mode
         self.penalty = rule.rule.penalty
         self.reads_prompt = rule.rule.context == "prompt"
-        self.constraints = constraints_alone(compiled, rule, vocabulary.rewriting)
+        borders = bool(vocabulary.borders)
+        self.constraints = constraints_alone(
+            compiled, rule, vocabulary.rewriting, borders=borders, regions=vocabulary.regions
+        )
         self._trackers: dict[int, Tracker] = {}
 
     def tracker(self, index: int) -> Tracker:
@@ -88,7 +91,8 @@ class Explainer:
         self._vocabulary = vocabulary
         self._tree = tree
         self._lock = threading.RLock()
-        self._utf8: Constraint = compiled.constraints(vocabulary.rewriting)[0]
+        borders = bool(vocabulary.borders)
+        self._utf8: Constraint = compiled.constraints(vocabulary.rewriting, borders=borders)[0]
         self._rules = [_Rule(compiled, rule, vocabulary) for rule in compiled.rules]
         self._eos = frozenset(vocabulary.eos_ids)
 
@@ -109,11 +113,7 @@ class Explainer:
         first = self._vocabulary.strips_first_space or self._vocabulary.rewriting is not None
         state = automaton.spaceless_start if first else automaton.start
         if constraint.reads_prompt and context:
-            state = automaton.start
-            for byte in context:
-                state = automaton.step(state, byte)
-                state = ~state if state < 0 else state
-            state = automaton.past_prompt(state)
+            state = automaton.read_prompt(context)
         for byte in raw:
             state = automaton.step(state, byte)
             state = ~state if state < 0 else state
@@ -121,18 +121,9 @@ class Explainer:
 
     def _read(self, context: bytes, raw: bytes, *, final: bool = False) -> str:
         """The text that automata have been shown of a prompt and of tokens; without an unfinished last character."""
-        vocabulary = self._vocabulary
-        rewriting = vocabulary.rewriting
-        if rewriting is None:
-            drops = not context and vocabulary.strips_first_space and raw[:1] == b" "
-            data = context + (raw[1:] if drops else raw)
-        else:
-            state, parts = rewriting.begin(fresh=not context), []
-            for byte in context + raw:
-                state, part = rewriting.step(state, byte)
-                parts.append(part)
-            data = b"".join(parts) + (rewriting.flush(state) if final else b"")
-        return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=final)
+        reading = ShownText.begin(self._vocabulary, after_prompt=bool(context))
+        reading, text = reading.read(context + raw)
+        return text + reading.rest if final else text
 
     # -- each rule by itself -----------------------------------------------------------------------------------
 
@@ -141,6 +132,9 @@ class Explainer:
         completes = states < 0
         ends = np.isin(tokens, list(self._eos)) & ~completes
         ends[ends] = ~constraint.automaton.may_end_many(states[ends])
+        # A border ends a text too.
+        cut = completes & np.isin(tokens, self._vocabulary.borders)
+        completes, ends = completes & ~cut, ends | cut
         return _Verdict(completes, ends)
 
     def _verdicts(self, place: _Place, tokens: Ids) -> tuple[_Verdict, list[list[_Verdict]]]:
@@ -152,6 +146,8 @@ class Explainer:
         return self._verdict(self._utf8, place.utf8, tokens), rules
 
     def _span(self, rule: _Rule, index: int, place: _Place, token: int, *, at_end: bool) -> Span | None:
+        if _is_cut(self._vocabulary):
+            return None
         context = place.context if rule.reads_prompt else b""
         before = place.prompted if context else place.text
         raw = self._vocabulary.raw_bytes((*place.ids, token))
@@ -173,7 +169,9 @@ class Explainer:
                 continue
             at_end = not bool(verdict.completes[at])
             span = self._span(rule, index, place, token, at_end=at_end)
-            code: Code = "end" if at_end else "match" if span is not None else "unavoidable"
+            code: Code = "unavoidable" if span is None else "match"
+            if at_end or _is_cut(self._vocabulary):
+                code = "end" if at_end else "match"
             if rule.mode != "hard":
                 code = "penalty" if rule.mode == "soft" else "monitor"
             penalty = rule.penalty if rule.mode == "soft" else 0.0
@@ -199,7 +197,7 @@ class Explainer:
 
     @cached_property
     def _paths(self) -> ShortWays:
-        return ShortWays(self._tree)
+        return ShortWays(self._tree, borders_written(self._vocabulary))
 
     def _forbidden_by(self, place: _Place, rules: Sequence[int], tokens_left: int) -> Ids:
         """The mask if there were only these rules (by number); nothing, where that search meets its bound."""
@@ -332,6 +330,8 @@ class Explainer:
         prompt = place.prompt if context else 0
         # What blocks is the stop point, but a reader looks for the match that it is to prevent.
         patterns = 1 if rule.compiled.rule.stop_at is None else 2
+        if _is_cut(self._vocabulary):
+            patterns = 0
         begins = [rule.tracker(i).under_way(text, prompt) for i in range(patterns)]
         known = [begin for begin in begins if begin is not None]
         may_end = all(c.automaton.may_end(s) for c, s in zip(rule.constraints, states, strict=True))
@@ -368,6 +368,11 @@ class Explainer:
             else:
                 found.append(("token-limit" if limited[at] else "dead-end", -1))
         return found
+
+
+def _is_cut(vocabulary: Vocabulary) -> bool:
+    """Whether several texts are shown of one."""
+    return bool(vocabulary.borders) or vocabulary.regions is not None
 
 
 def _needed(

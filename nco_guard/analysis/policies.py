@@ -15,10 +15,10 @@ from nco_guard.analysis.remarks import Remark
 from nco_guard.analysis.vacuity import expensive, leaves_no_text, unsatisfiable
 from nco_guard.compiler import CompiledPolicy, CompiledRule, compile_policy
 from nco_guard.masking import JointTables
-from nco_guard.policy import Policy, StringRule
+from nco_guard.policy import Policy, RegexRule, StringRule
 from nco_guard.scan import verify
 
-__all__ = ["SHORT", "HasTables", "review", "review_bound"]
+__all__ = ["HasTables", "review", "review_bound"]
 
 #: Strings of at most this many characters, as substrings of anything, forbid a good part of the language.
 SHORT = 2
@@ -149,6 +149,14 @@ def _odd(policy: Policy) -> Iterator[Remark]:
                 (rule.id,),
                 f"rule {rule.id!r} is soft: a high penalty is no guarantee",
                 "leave out penalty to make it hard",
+            )
+        if isinstance(rule, RegexRule) and rule.checksum != "none" and rule.stop_at is not None:
+            yield Remark(
+                "blocks-unchecked",
+                (rule.id,),
+                f"rule {rule.id!r} blocks at its stop_at, where no check digit is known: numbers that fail too",
+                "nothing, if that is meant; without stop_at it blocks at the last character",
+                "note",
             )
 
 

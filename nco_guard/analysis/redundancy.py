@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nco_guard.analysis.blocking import Blocked
+from nco_guard.analysis.covers import Cover
 from nco_guard.analysis.remarks import Remark
-from nco_guard.analysis.strings import Cover
 from nco_guard.errors import StateLimitError
 
 __all__ = ["redundant"]

@@ -12,6 +12,7 @@ RemarkCode = Literal[
     "not-enforced",
     "short-string",
     "high-penalty",
+    "blocks-unchecked",
     "redundant-rule",
     "redundant-string",
     "unsatisfiable-rule",
@@ -30,6 +31,7 @@ RemarkCode = Literal[
 * `not-enforced`: rules that are soft or only monitored (a note).
 * `short-string`: strings of two characters or fewer, within words too.
 * `high-penalty`: a soft rule that looks as if it were meant to be hard.
+* `blocks-unchecked`: a rule with a checksum stops before it is known, so it blocks numbers that fail too (a note).
 * `redundant-rule`: every text that the rule forbids is forbidden by another hard rule already.
 * `redundant-string`: strings of a list that hold another forbidden string, or are the same but for case (a note).
 * `unsatisfiable-rule`: no text has a match of the rule, or of its stop point.

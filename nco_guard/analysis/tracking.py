@@ -1,6 +1,6 @@
-"""Where in a text the matches of one rule begin: those under way, those that complete, those that the end completes.
+"""Where in a text the matches of one rule are: those under way, those that complete, those that the end completes.
 
-Masks ask whether a match completes; whoever explains one asks where it began. Spans are offsets in code points of the
+Masks ask whether a match completes; whoever explains one asks where it is. Spans are offsets in code points of the
 text that is given.
 
 Cost: linear in the text, a look-up per character where no match begins; lists of strings, the length of the longest.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from nco_guard.automata.spans.folds import FoldedText
 from nco_guard.automata.spans.follower import Follower, Span, follow, source_of
+from nco_guard.automata.spans.live import live_matches
 from nco_guard.compiler import CompiledRule
 
 __all__ = ["Span", "Tracker"]
@@ -29,11 +30,8 @@ class Tracker:
 
     def under_way(self, text: str, prompt: int = 0) -> int | None:
         """Where the first match began that is under way at the end of the text and could still be completed."""
-        folded, follower = self._follow(text, prompt, final=False)
-        for start in follower.starts(follower.since(follower.high)):
-            if start < follower.high and follower.ends(start)[1]:
-                return folded.place(start)
-        return None
+        live, _ = live_matches(self._searcher, prompt=prompt or -1).read(text)
+        return live.first
 
     def completed(self, text: str, done: int, prompt: int = 0) -> Span | None:
         """The first match to become certain by reading the characters from `done` on, whatever follows the text."""
@@ -48,18 +46,6 @@ class Tracker:
             if place >= read
         ]
         return folded.original(min(found)[1:]) if found else None
-
-    def begun(self, text: str, done: int, prompt: int = 0, *, final: bool = False) -> int | None:
-        """Where the first of the matches begins that become certain by reading the characters from `done` on.
-
-        `final`: or by the end of the text, which is there.
-        """
-        folded, follower = self._follow(text, prompt, final=final)
-        read = len(FoldedText(self._spec).feed(text[:done]))
-        for start in follower.starts(follower.since(read)):
-            if any(place >= read for _, place in follower.ends(start)[0]):
-                return folded.place(start)
-        return None
 
     def at_end(self, text: str, prompt: int = 0) -> Span | None:
         """The first match that becomes certain when the text ends."""

@@ -18,7 +18,7 @@ from nco_guard.audit.jsonl import CHAIN_RECORDS
 from nco_guard.audit.signing import SignatureVerifier
 from nco_guard.errors import AuditError
 
-__all__ = ["ChainSummary", "Check", "Problem", "What"]
+__all__ = ["ChainSummary", "LogCheck", "Problem", "What"]
 
 What = Literal[
     "edited", "removed", "moved", "torn", "unsealed", "unknown", "signature", "anchor", "open", "empty"
@@ -75,7 +75,7 @@ class ChainSummary:
 
 
 @dataclass
-class Check:
+class LogCheck:
     """The state of one pass."""
 
     verifier: SignatureVerifier | None

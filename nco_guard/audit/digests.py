@@ -15,6 +15,7 @@ from typing import Final
 from nco_guard.arguments import function, text
 from nco_guard.audit.events import Event
 from nco_guard.audit.sinks import Sink
+from nco_guard.copies import Staying
 from nco_guard.errors import ArgumentValueError, AuditError
 
 __all__ = ["checked_key", "keyed_digests", "policy_hmac"]
@@ -68,16 +69,24 @@ def keyed_digests(sink: Sink, key: bytes) -> Sink:
     function("sink", sink, "a function that takes an event")
     if checked_key("digest_key", key) is None:
         raise AuditError("digest_key: a key is needed")
-    known: dict[str, str] = {}
+    return _KeyedSink(sink, key)
 
-    def keyed(event: Event) -> None:
+
+class _KeyedSink(Staying):
+    """What `keyed_digests` gives. No closure: some picklers take closures apart, and the key with them."""
+
+    def __init__(self, sink: Sink, key: bytes) -> None:
+        self._sink = sink
+        self._key = key
+        self._known: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> None:
         digest = getattr(event, "policy_digest", None)
         if digest is not None:
-            if digest not in known:
-                if len(known) >= 1024:
-                    known.clear()
-                known[digest] = policy_hmac(key, digest)
-            event = event.model_copy(update={"policy_digest": known[digest]})
-        sink(event)
-
-    return keyed
+            keyed = self._known.get(digest)
+            if keyed is None:
+                if len(self._known) >= 1024:
+                    self._known.clear()
+                keyed = self._known[digest] = policy_hmac(self._key, digest)
+            event = event.model_copy(update={"policy_digest": keyed})
+        self._sink(event)

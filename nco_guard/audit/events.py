@@ -231,11 +231,15 @@ class DecodeView(_Record):
     """Which text the guarantee is about: how the ids are decoded, and which ends of the text are covered.
 
     `covered_ends` names the ways a generation may end under which rules with an end condition hold, for
-    example "eos", "max_length", "stop_strings".
+    example "eos", "max_length", "stop_strings". `borders`: how many tokens cut the text into parts. `fields`: where
+    marks cut it into fields, those that rules look at; `free_fields`: those that they do not.
     """
 
     skip_special_tokens: bool
     covered_ends: tuple[Label, ...] = ()
+    borders: Count = 0
+    fields: tuple[Label, ...] = ()
+    free_fields: tuple[Label, ...] = ()
 
 
 class LoadedRule(_Record):
@@ -328,11 +332,16 @@ class DeadEnd(Event):
     rule_ids: tuple[Name, ...] = ()
 
 
+RewindTarget = Literal["match", "sentence", "text"]
+"""How far a text goes back where it would come to a match; see `nco_guard.Rewind`."""
+
+
 class RunFinished(Event):
     """A guarded generation is over: one outcome per sequence, and totals over all of them.
 
     An outcome is one of `OUTCOMES`; whatever else is said becomes "other". `error` is the name of the exception's type
-    when the run ended by one.
+    when the run ended by one. Where texts could go back (`when_blocked="rewind"`), `back_to` says how far, and
+    `fallbacks` how often each could not go back so far: it went back to the match only, or the mask acted.
     """
 
     kind: Literal["run_finished"] = "run_finished"
@@ -341,6 +350,16 @@ class RunFinished(Event):
     tokens: Count
     seconds: Seconds
     error: Label | None = None
+    back_to: RewindTarget | None = None
+    fallbacks: tuple[Count, ...] | None = None
+
+    @model_validator(mode="after")
+    def _for_each(self) -> Self:
+        if (self.back_to is None) != (self.fallbacks is None):
+            raise ValueError("back_to and fallbacks go together")
+        if self.fallbacks is not None and len(self.fallbacks) != len(self.outcomes):
+            raise ValueError("fallbacks needs one number for each outcome")
+        return self
 
 
 class Span(_Record):

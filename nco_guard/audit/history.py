@@ -10,6 +10,7 @@ from uuid import UUID
 
 from nco_guard.arguments import whole
 from nco_guard.audit.events import DeadEnd, Event, Intervention, RunFinished, RunStarted, Verification
+from nco_guard.copies import Staying
 
 __all__ = ["History", "RunSummary"]
 
@@ -22,7 +23,7 @@ class RunSummary:
         several rules); `steps_changed` counts the steps. Both stay empty where nobody records steps: a guard
         without an audit sink does not look at scores more than it must.
     findings: by rule, matches that the verifier found: of soft and monitor rules, as hard ones have none.
-    outcomes, tokens, seconds, error: as in the event that ends a run; None, or empty, until then.
+    outcomes, tokens, seconds, error, fallbacks: as in the event that ends a run; None, or empty, until then.
     """
 
     run_id: UUID
@@ -38,9 +39,10 @@ class RunSummary:
     tokens: int | None = None
     seconds: float | None = None
     error: str | None = None
+    fallbacks: tuple[int, ...] | None = None
 
 
-class History:
+class History(Staying):
     """A sink that keeps a summary of the last `size` runs, and counts per rule of all runs since `reset()`.
 
     Thread-safe. Cost: a microsecond an event; memory is bounded by `size` and the number of rules.
@@ -123,3 +125,4 @@ class History:
             elif run is not None and isinstance(event, RunFinished):
                 run.outcomes, run.tokens = event.outcomes, event.tokens
                 run.seconds, run.error = event.seconds, event.error
+                run.fallbacks = event.fallbacks

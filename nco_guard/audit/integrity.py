@@ -19,7 +19,7 @@ from pathlib import Path
 from nco_guard.arguments import file_path
 from nco_guard.audit.anchors import Anchor, Head
 from nco_guard.audit.chain import signed_bytes, utc_text
-from nco_guard.audit.checking import ChainSummary, Check, Problem, What
+from nco_guard.audit.checking import ChainSummary, LogCheck, Problem, What
 from nco_guard.audit.events import AnyEvent
 from nco_guard.audit.jsonl import rotated_files
 from nco_guard.audit.signing import SignatureVerifier, Signer
@@ -138,7 +138,7 @@ def verify_log(
         >>> verify_log("audit.jsonl").problems
         ()
     """
-    check = Check(verifier, list(anchors), archived=archived, each=each, max_problems=max_problems)
+    check = LogCheck(verifier, list(anchors), archived=archived, each=each, max_problems=max_problems)
     plan = _Plan.of(path)
     if len(plan.files) == 1 and is_database(plan.files[0]):
         check.file = str(plan.files[0])
@@ -148,16 +148,19 @@ def verify_log(
         for name, message, at_start in plan.remarks.get(file, ()):
             check.file_problem(name, message, may_be_archived=at_start)
         check.read(file, may_be_cut=allow_open and file == plan.files[-1])
+    if len(plan.files) > 1 and plan.log == Path(check.file) and not check.line:
+        plan.without_end = str(plan.log), "holds nothing"
     check.finish(allow_open=allow_open)
     if plan.without_end is not None and not allow_open:
-        check.file_problem(plan.without_end, "is not there, though files rotated from it are", what="open")
+        name, state = plan.without_end
+        check.file_problem(name, f"{state}, though files were rotated from it", what="open")
     return _result(check, plan, tuple(check.limits(allow_open=allow_open)))
 
 
-def _result(check: Check, plan: _Plan, limits: Sequence[str]) -> IntegrityReport:
+def _result(check: LogCheck, plan: _Plan, limits: Sequence[str]) -> IntegrityReport:
     if plan.without_end is not None:
         limits = (
-            f"what was written to {plan.without_end}, which is not there, after the rotated files",
+            f"what was written to {plan.without_end[0]}, which {plan.without_end[1]}, after the rotated files",
             *limits,
         )
     return IntegrityReport(
@@ -178,12 +181,12 @@ class _Plan:
     """The files of a log in the order of writing, and what is wrong with their numbering.
 
     remarks: for a file, what is to be said before it is read: a name, a message, and whether files that were put away
-    would explain it. without_end: the log itself, if only files rotated from it are there.
+    would explain it. without_end: the log itself and its state, if only files rotated from it hold lines.
     """
 
     files: list[Path]
     remarks: dict[Path, list[tuple[str, str, bool]]] = field(default_factory=dict)
-    without_end: str | None = None
+    without_end: tuple[str, str] | None = None
     log: Path | None = None
     last: int = 0
 
@@ -199,6 +202,11 @@ class _Plan:
         for file in plan.files:
             if file.is_dir():
                 raise AuditError(f"cannot read the audit log {file}: Is a directory")
+            if file.exists() and not file.is_file():
+                raise AuditError(
+                    f"cannot read the audit log {file}: no regular file, so it may never end; write what it gives "
+                    "into one"
+                )
         return plan
 
     def reading(self) -> Iterator[Path]:
@@ -230,7 +238,7 @@ class _Plan:
             self.files.append(log)
             self.remarks[log] = waiting
         elif self.files:
-            self.without_end = str(log)
+            self.without_end = str(log), "is not there"
             self.remarks[self.files[-1]] += waiting
 
 

@@ -31,7 +31,7 @@ from nco_guard.errors import MissingExtraError
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["SPAN_NAME", "OpenTelemetrySink", "attributes"]
+__all__ = ["SPAN_NAME", "OpenTelemetrySink"]
 
 SPAN_NAME: Final = "run_guardrail nco-guard"
 _FINDING: Final = "gen_ai.security.finding"
@@ -133,6 +133,8 @@ def attributes(event: Event) -> dict[str, Any]:
         fields["nco_guard.interventions"] = event.interventions
         fields["nco_guard.outcomes"] = event.outcomes
         fields["error.type"] = event.error
+        fields["nco_guard.rewind.back_to"] = event.back_to
+        fields["nco_guard.rewind.fallbacks"] = event.fallbacks
     return {name: value for name, value in fields.items() if value is not None}
 
 

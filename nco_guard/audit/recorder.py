@@ -5,7 +5,6 @@ Cost: some ten microseconds an event, plus the sink's.
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
@@ -13,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
-from nco_guard.arguments import choice, function
+from nco_guard.arguments import function
 from nco_guard.arguments import text as checked_text
 from nco_guard.audit.digests import checked_key
 from nco_guard.audit.events import (
@@ -29,6 +28,7 @@ from nco_guard.audit.events import (
     GuaranteeConfigured,
     Intervention,
     PolicyLoaded,
+    RewindTarget,
     RunFinished,
     RunStarted,
     Span,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["RunRecorder", "correlated"]
 
 E = TypeVar("E", bound=Event)
-_log = logging.getLogger("nco_guard.audit")
 _ROUNDED = 1.001
 _TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _ids: ContextVar[tuple[str | None, str | None]] = ContextVar("nco_guard_audit_ids", default=(None, None))
@@ -80,9 +79,8 @@ def correlated(*, request_id: str | None = None, parent_id: str | None = None) -
 class RunRecorder(Staying):
     """Records one run; events reach the sink one at a time, in the order of their numbers, from any thread.
 
-    A sink that raises makes the recording method raise `AuditError` with the sink's error as its cause. With
-    `on_error="log"` the failure is logged by the type of the error instead, the event is lost, and its number
-    stays used, so that the gap shows. Each method returns the event it recorded.
+    A sink that raises makes the recording method raise `AuditError` with the sink's error as its cause, unless it
+    is made `tolerant`. The event's number stays used, so that the gap shows. Each method returns the event it recorded.
 
     Without `request_id` and `parent_id` those of an enclosing `correlated` block are taken. With a
     `correlation_key` (16 bytes or more) findings hold a keyed hash of what matched. `steps` says whether
@@ -103,7 +101,6 @@ class RunRecorder(Staying):
         run_id: UUID | None = None,
         parent_id: str | None = None,
         request_id: str | None = None,
-        on_error: Literal["raise", "log"] = "raise",
         correlation_key: bytes | None = None,
         steps: bool = True,
     ) -> None:
@@ -115,7 +112,6 @@ class RunRecorder(Staying):
         request_id = around[0] if request_id is None else request_id
         parent_id = around[1] if parent_id is None else parent_id
         self._ids: dict[str, Any] = {"run_id": self.run_id, "parent_id": parent_id, "request_id": request_id}
-        self._on_error = choice("on_error", on_error, ("raise", "log"))
         self._lock = threading.Lock()
         self._number = 0
         self._made = time.perf_counter()
@@ -273,10 +269,13 @@ class RunRecorder(Staying):
         tokens: int = 0,
         seconds: float | None = None,
         error: BaseException | None = None,
+        back_to: RewindTarget | None = None,
+        fallbacks: Sequence[int] | None = None,
     ) -> RunFinished:
         """Record that generation is over; of an error only the name of its type is kept.
 
-        `seconds` are those since this recorder was made, where none are given.
+        `seconds` are those since this recorder was made, where none are given. `back_to` and `fallbacks` (one number
+        for each outcome) are for texts that could go back: see `RunFinished`.
         """
         kind = None if error is None else _TYPE_NAME.search(type(error).__name__)
         return self._record(
@@ -286,6 +285,8 @@ class RunRecorder(Staying):
             tokens=tokens,
             seconds=time.perf_counter() - self._made if seconds is None else seconds,
             error=None if error is None else kind[0] if kind is not None else "Exception",
+            back_to=back_to,
+            fallbacks=None if fallbacks is None else _several("fallbacks", fallbacks),
         )
 
     def verification(
@@ -356,16 +357,11 @@ class RunRecorder(Staying):
             except (
                 Exception
             ) as error:  # a sink is anybody's callable, so this is the one place that catches all
-                if self._on_error == "raise":
-                    if isinstance(error, AuditError):
-                        raise
-                    raise AuditError(
-                        f"the audit sink failed on event {event.number} ({event.kind}): "
-                        f"{type(error).__name__}"
-                    ) from error
-                _log.warning(
-                    "audit event %d of run %s lost: %s", event.number, self.run_id, type(error).__name__
-                )
+                if isinstance(error, AuditError):
+                    raise
+                raise AuditError(
+                    f"the audit sink failed on event {event.number} ({event.kind}): {type(error).__name__}"
+                ) from error
             return event
 
 

@@ -14,7 +14,7 @@ from nco_guard.arguments import function
 from nco_guard.audit.events import DeadEnd, Event, RunFinished, Verification
 from nco_guard.copies import Staying
 
-__all__ = ["LoggingSink", "MemorySink", "Sink", "fan_out", "tolerant"]
+__all__ = ["LoggingSink", "MemorySink", "Sink", "checked_sink", "fan_out", "tolerant"]
 
 _log = logging.getLogger("nco_guard.audit")
 
@@ -75,6 +75,12 @@ class LoggingSink(Staying):
         level = max(logging.WARNING, self._level) if worrying else self._level
         if self._logger.isEnabledFor(level):
             self._logger.log(level, "%s", event.to_json(), extra={"audit_event": event})
+
+
+def checked_sink(sink: Sink) -> Sink:
+    """What is given as `audit=`. Errors: `ArgumentError` for what is no function."""
+    function("audit", sink, "a function that takes an event, as nco_guard.audit.JsonLinesSink(path) is")
+    return sink
 
 
 def fan_out(*sinks: Sink) -> Sink:

@@ -7,7 +7,11 @@ all of them read characters by.
 
 from nco_guard.automata.automaton import Automaton
 from nco_guard.automata.characters import CharMachine, ClassAutomaton
+from nco_guard.automata.combine.borders import BORDER, BorderedAutomaton
+from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, Region, UncutText
+from nco_guard.automata.combine.json_values import JsonValuesAutomaton, differs_alone
 from nco_guard.automata.combine.product import ProductMachine
+from nco_guard.automata.combine.regions import FieldMark, RegionsAutomaton, ReplyFields
 from nco_guard.automata.combine.rewriting import Rewriting, RewrittenAutomaton
 from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.automata.patterns.alternating import AlternatingMachine
@@ -20,22 +24,34 @@ from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.automata.well_formed import Utf8Automaton
 
 __all__ = [
+    "BORDER",
     "CHECKSUMS",
     "AhoCorasick",
     "AlternatingMachine",
     "Automaton",
+    "BorderedAutomaton",
     "CharMachine",
     "ChecksumMachine",
     "ClassAutomaton",
+    "Cut",
+    "Cutter",
+    "Cutting",
+    "FieldMark",
     "FoldSpec",
     "FoldedAhoCorasick",
     "FoldedMachine",
     "FsmMachine",
+    "JsonValuesAutomaton",
     "ProductMachine",
+    "Region",
+    "RegionsAutomaton",
+    "ReplyFields",
     "Rewriting",
     "RewrittenAutomaton",
     "SubstringSearcher",
+    "UncutText",
     "Utf8Automaton",
+    "differs_alone",
     "fold_text",
     "folds_evenly",
 ]

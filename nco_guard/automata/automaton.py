@@ -85,6 +85,17 @@ class Automaton(ABC):
     def may_end_many(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
         """`may_end` for an array."""
 
+    def read_prompt(self, context: Iterable[int]) -> int:
+        """The state of an empty text that continues a prompt, well-formed UTF-8.
+
+        Matches within the prompt do not count.
+        """
+        state = self.start
+        for byte in context:
+            state = self.step(state, byte)
+            state = ~state if state < 0 else state
+        return self.past_prompt(state)
+
     def past_prompt(self, state: int) -> int:
         """The state after a prompt: what was read so far holds no match that counts, nor one that is about to.
 

@@ -24,7 +24,6 @@ from nco_guard.automata import cpython
 
 __all__ = [
     "ALL",
-    "EMPTY",
     "NEWLINE",
     "CharClasses",
     "CharSet",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
+from nco_guard.errors import StateLimitError
+
 __all__ = ["Numbered"]
 
 T = TypeVar("T", bound=Hashable)
@@ -32,3 +34,12 @@ class Numbered(list[T]):
         """Its number, a new one where it has none yet."""
         known = self._numbers.get(thing)
         return self.add(thing) if known is None else known
+
+    def state(self, thing: T, limit: int, whose: str, mend: str, rule_id: str | None = None) -> int:
+        """As `number`, of what stands for a state; `StateLimitError` for a new one after `limit`."""
+        known = self.find(thing)
+        if known is not None:
+            return known
+        if len(self) >= limit:
+            raise StateLimitError(f"{whose} passed its limit of {limit:,} states; {mend}", rule_id=rule_id)
+        return self.add(thing)

@@ -109,6 +109,45 @@ class ReadAs(StrEnum):
     jsonl = "jsonl"
 
 
+class WhenBlocked(StrEnum):
+    """What happens where the model would complete a match."""
+
+    mask = "mask"
+    rewind = "rewind"
+
+
+class BackTo(StrEnum):
+    """How far texts go back."""
+
+    match = "match"
+    sentence = "sentence"
+    text = "text"
+
+
+OnBlocked = Annotated[
+    WhenBlocked | None,
+    typer.Option(
+        help="Where a match would be completed: another token there, or back to where it began. Else as the policy "
+        "says.",
+        show_default=False,
+    ),
+]
+FarBack = Annotated[
+    BackTo | None,
+    typer.Option(help="How far texts go back; not with --when-blocked mask.", show_default=False),
+]
+PerMatch = Annotated[int | None, typer.Option(min=0, help="How often back to one place; 0: no limit.")]
+PerText = Annotated[int | None, typer.Option(min=0, help="How often back in a text; 0: no limit.")]
+DigestKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="The bytes of a secret, 16 or more: the policy's digest is keyed with it, in the log and with --json.",
+        show_default=False,
+    ),
+]
+
+
 class Schema(StrEnum):
     """What `nco-guard schema` can print."""
 
@@ -186,17 +225,14 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Put each prompt into the tokenizer's chat template.")
     ] = False,
+    when_blocked: OnBlocked = None,
+    back_to: FarBack = None,
+    per_match: PerMatch = None,
+    per_text: PerText = None,
     audit: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Append the audit log here.", show_default=False)
     ] = None,
-    digest_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="The bytes of a secret, 16 or more: the policy's digest is keyed with it, in the log and with --json.",
-            show_default=False,
-        ),
-    ] = None,
+    digest_key: DigestKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Generate with a local model under a policy; nothing is downloaded."""
@@ -211,6 +247,10 @@ def generate(
         seed=seed,
         batch_size=batch_size,
         chat=chat,
+        when_blocked=None if when_blocked is None else when_blocked.value,
+        back_to=None if back_to is None else back_to.value,
+        per_match=per_match,
+        per_text=per_text,
     )
     prompts = [*(prompt or []), *_lines(prompt_file)]
     code = run_generate(model, policy, prompts, settings, audit=audit, digest_key=digest_key, as_json=as_json)

@@ -6,8 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypedDict
 
 from nco_guard.audit import (
+    Anchor,
     IntegrityReport,
     load_signer,
     load_verifier,
@@ -18,6 +20,7 @@ from nco_guard.audit import (
     verify_log,
 )
 from nco_guard.audit.jsonl import rotated_files
+from nco_guard.audit.signing import SignatureVerifier
 from nco_guard.cli.inputs import load_policy, read_key
 from nco_guard.cli.output import print_json, say
 from nco_guard.errors import AuditError
@@ -33,6 +36,20 @@ _VERDICTS = {
 }
 
 
+class _Vouching(TypedDict):
+    """What vouches for a log."""
+
+    verifier: SignatureVerifier | None
+    anchors: list[Anchor]
+
+
+def _vouching(key: Path | None, anchors: Sequence[Path]) -> _Vouching:
+    return {
+        "verifier": None if key is None else load_verifier(key),
+        "anchors": [anchor for path in anchors for anchor in read_anchors(path)],
+    }
+
+
 def run_audit_verify(
     log: Path,
     key: Path | None,
@@ -45,8 +62,7 @@ def run_audit_verify(
     """Verify a log; returns 0 if what is here is as it was written, else 1."""
     report = verify_log(
         log,
-        verifier=None if key is None else load_verifier(key),
-        anchors=[anchor for path in anchors for anchor in read_anchors(path)],
+        **_vouching(key, anchors),
         allow_open=allow_open,
         archived=archived,
     )
@@ -70,8 +86,7 @@ def run_audit_anchor(
         raise AuditError(f"no file was rotated from {log}, so there is nothing to put away")
     report = verify_log(
         files,
-        verifier=None if key is None else load_verifier(key),
-        anchors=[anchor for path in anchors for anchor in read_anchors(path)],
+        **_vouching(key, anchors),
         allow_open=True,
         archived=archived,
     )
@@ -121,8 +136,7 @@ def run_audit_report(
         raise AuditError(f"{output} is the log itself; write the report elsewhere")
     report = read_report(
         log,
-        verifier=None if key is None else load_verifier(key),
-        anchors=[anchor for path in anchors for anchor in read_anchors(path)],
+        **_vouching(key, anchors),
         allow_open=allow_open,
         archived=archived,
         max_events=max_events,

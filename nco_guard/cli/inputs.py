@@ -85,14 +85,9 @@ def load_model(path: Path) -> tuple[Any, Any]:
     if not path.is_dir():
         raise NCOGuardError(f"no model folder at {path}")
     require_hf("loading a model")
-    import transformers
+    from nco_guard.engines.hf.loading import load_local
 
-    tokenizer = load_tokenizer(path)
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise NCOGuardError(f"cannot load a model from {path}: {_first_line(error)}") from error
-    return model.eval(), tokenizer
+    return load_local(path, load_tokenizer(path), model_kwargs={"local_files_only": True})
 
 
 def _first_line(error: Exception) -> str:

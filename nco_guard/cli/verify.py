@@ -16,7 +16,7 @@ from nco_guard.errors import InputError, NCOGuardError
 from nco_guard.scan import Verifier
 from nco_guard.scan.files.jobs import verify_files
 from nco_guard.scan.files.sources import STDIN, Form, Found, Source, find_sources
-from nco_guard.scan.files.task import FileResult, Place, Task
+from nco_guard.scan.files.task import FileResult, FileTask, Place
 from nco_guard.scan.replacing import Replacer
 
 __all__ = ["VerifySettings", "run_verify"]
@@ -107,7 +107,7 @@ def _why_nothing(sought: Found, settings: VerifySettings) -> str:
 
 def _tasks(
     verifier: Verifier, sources: Sequence[Source], paths: Sequence[str], settings: VerifySettings
-) -> list[Task]:
+) -> list[FileTask]:
     if settings.fields and sources and not any(source.form == "jsonl" for source in sources):
         raise NCOGuardError("--field is for JSON lines, and no file is read as such; use --as jsonl")
     targets = [None] * len(sources) if settings.redact is None else _targets(sources, paths, settings.redact)
@@ -116,7 +116,7 @@ def _tasks(
             verifier.compiled, settings.replacement
         )  # a replacement that is forbidden is refused at once
     return [
-        Task(source, settings.fields, settings.show, target, settings.replacement)
+        FileTask(source, settings.fields, settings.show, target, settings.replacement)
         for source, target in zip(sources, targets, strict=True)
     ]
 

@@ -10,28 +10,39 @@ import numpy as np
 
 from nco_guard.automata import (
     Automaton,
+    BorderedAutomaton,
     CharMachine,
     ClassAutomaton,
+    Cutting,
     FoldedAhoCorasick,
+    FoldSpec,
+    JsonValuesAutomaton,
+    RegionsAutomaton,
     Rewriting,
     RewrittenAutomaton,
     Utf8Automaton,
+    differs_alone,
 )
 from nco_guard.automata.charsets import CharClasses
+from nco_guard.automata.patterns import syntax
 from nco_guard.automata.strings.groups import StringGroup
-from nco_guard.compiler.rules import CompiledRule
-from nco_guard.policy import RegexRule
+from nco_guard.compiler.compiled_rule import CompiledRule
+from nco_guard.policy import AutomatonRule, RegexRule
 from nco_guard.storage.store import Store, digest, made_by
 
 __all__ = [
     "UTF8_RULE",
     "Constraint",
+    "bordered",
+    "by_regions",
     "group_constraint",
     "kept_automaton",
     "own_constraint",
     "rewritten",
     "stops",
     "utf8_constraint",
+    "value_constraint",
+    "watches_values",
 ]
 
 
@@ -177,6 +188,76 @@ def rewritten(build: Callable[[], Constraint], rewriting: Rewriting) -> Constrai
         rules_at=lambda state: named(automaton.inner_hits(state)),
         rules_at_end=named_at_end,
     )
+
+
+def bordered(build: Callable[[], Constraint]) -> Constraint:
+    """A constraint over text with borders, read as nothing and as ends and beginnings of texts."""
+    constraint = build()
+    automaton = BorderedAutomaton(constraint.automaton)
+    inner, inner_end = constraint.rules_at, constraint.rules_at_end
+
+    def named(state: int) -> tuple[str, ...]:
+        return (
+            tuple(dict.fromkeys(rule for own in automaton.readings(state) for rule in inner(own)))
+            if inner
+            else ()
+        )
+
+    def named_at_end(state: int) -> tuple[str, ...]:
+        pending = [own for own in automaton.readings(state) if not automaton.inner.may_end(own)]
+        return tuple(dict.fromkeys(rule for own in pending for rule in inner_end(own))) if inner_end else ()
+
+    return replace(
+        constraint,
+        automaton=automaton,
+        rules_at=None if inner is None else named,
+        rules_at_end=None if inner_end is None else named_at_end,
+    )
+
+
+def by_regions(build: Callable[[], Constraint], regions: Cutting) -> Constraint:
+    """A constraint over a reply that is cut into fields."""
+    constraint = build()
+    automaton = RegionsAutomaton(constraint.automaton, regions, regions.cutter())
+    inner, inner_end, everything = constraint.rules_at, constraint.rules_at_end, constraint.rule_ids
+
+    def named(hits: Iterable[tuple[int, bool]]) -> tuple[str, ...]:
+        found = [(inner_end if ended else inner, state) for state, ended in hits]
+        return (
+            tuple(dict.fromkeys(rule for names, state in found if names for rule in names(state)))
+            or everything
+        )
+
+    return replace(
+        constraint,
+        automaton=automaton,
+        rules_at=None if inner is None else lambda state: named(automaton.hits(state)),
+        rules_at_end=None if inner is None else lambda state: named(automaton.ended(state)),
+    )
+
+
+def watches_values(compiled: CompiledRule) -> bool:
+    """Whether a hard rule may match a value of JSON text alone though it matches nothing where that stands."""
+    rule = compiled.rule
+    if rule.mode != "hard" or compiled.listed is not None:
+        return False
+    if isinstance(rule, AutomatonRule):
+        return True
+    nodes = [node for node in (compiled.node, compiled.stop_node) if node is not None]
+    if not FoldSpec(rule.normalize, rule.ignore).trivial:
+        # What stands beside a value may be folded away, and its neighbours come beside it.
+        tests = syntax.Assertion | syntax.Lookaround
+        return any(isinstance(part, tests) for node in nodes for part in syntax.subnodes(node))
+    return any(map(differs_alone, nodes))
+
+
+def value_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
+    """A rule over each value of JSON text by itself. Values are read with their escapes resolved."""
+    rule = compiled.rule
+    if rule.json_escapes:
+        compiled = CompiledRule(rule.model_copy(update={"json_escapes": False}), compiled.store)
+    own = own_constraint(compiled, stop)
+    return replace(own, automaton=JsonValuesAutomaton(own.automaton), reads_prompt=False, key="")
 
 
 def stops(compiled: CompiledRule) -> tuple[bool, ...]:

@@ -8,8 +8,8 @@ from functools import cache
 from nco_guard.automata import (
     ProductMachine,
 )
+from nco_guard.compiler.compiled_rule import CompiledRule
 from nco_guard.compiler.constraints import Constraint, kept_automaton
-from nco_guard.compiler.rules import CompiledRule
 from nco_guard.policy import RegexRule
 from nco_guard.storage.store import digest
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nco_guard.audit import PolicyLog
+from nco_guard.automata import Cutting
 from nco_guard.engines.endings import Outcome
 from nco_guard.errors import TokenizerError, UnsupportedError
 from nco_guard.rewinding import RewindCounts
 from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import Vocabulary
+from nco_guard.tokens import Borders, Vocabulary
 
-__all__ = ["GenerationResult", "GuardLike", "common_vocabulary", "guards_for"]
+__all__ = ["GenerationResult", "GuardLike", "chosen_tool", "common_vocabulary", "guards_for"]
 
 
 class GuardLike(Protocol):
@@ -27,6 +28,8 @@ class GuardLike(Protocol):
         vocab_width: int | None = None,
         skip_special_tokens: bool = True,
         eos_token_ids: Iterable[int] | None = None,
+        borders: Borders = None,
+        regions: Cutting | None = None,
     ) -> BoundGuard:
         """The guard, seen through a tokenizer."""
 
@@ -37,6 +40,9 @@ class GuardLike(Protocol):
     @property
     def log(self) -> PolicyLog:
         """Where runs are recorded."""
+
+
+_AGuard = TypeVar("_AGuard", bound=GuardLike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,19 @@ class GenerationResult:
     rewinds: list[RewindCounts] | None = None
 
 
-def guards_for(guard: GuardLike, guards: Sequence[GuardLike | None] | None, prompts: int) -> list[GuardLike]:
-    """The guard of each prompt. `UnsupportedError` for another number of them, or for what is no guard."""
+def guards_for(
+    guard: _AGuard, guards: Sequence[_AGuard | None] | None, prompts: int | None = None
+) -> list[_AGuard]:
+    """The guard of each prompt; `prompts` None: nobody knows yet how many there are.
+
+    Errors: `UnsupportedError` for another number of guards, or for what is no guard.
+    """
     if guards is None:
-        return [guard] * prompts
-    if not isinstance(guards, Sequence):
+        return [guard] * (1 if prompts is None else prompts)
+    given: Any = guards
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise UnsupportedError("guards: give a list, one guard (or None, for this one) for each prompt")
-    if len(guards) != prompts:
+    if prompts is not None and len(guards) != prompts:
         raise UnsupportedError(
             f"guards: {len(guards)} guards for {prompts} prompts; give one for each, or None"
         )
@@ -100,3 +112,75 @@ def common_vocabulary(bounds: Sequence[BoundGuard]) -> Vocabulary:
     if not bounds:
         raise UnsupportedError("bound: at least one guard is needed")
     return bounds[0].vocabulary
+
+
+def chosen_tool(choice: Any, names: Sequence[str]) -> str | None:
+    """A choice of tools in one form: None (as the model likes), "none", "any" (one of several) or a tool's name.
+
+    choice: one of these, in any of the words of hosted models:
+
+    * None, False, "auto", `{"type": "auto"}`: as the model likes;
+    * "none", `{"type": "none"}`: no call;
+    * "any", "required", True, `{"type": "any"}`, `{"type": "required"}`: some call;
+    * a tool's name, `{"type": "function", "function": {"name": ...}}`, `{"type": "function", "name": ...}`,
+      `{"type": "tool", "name": ...}`, or one of the last three without its type: a call of that tool.
+
+    names: of the tools on offer. Errors: `UnsupportedError` for anything else, for a tool that is not on offer, and
+    where a call is required and no tools are given.
+
+    Examples:
+        >>> chosen_tool({"type": "tool", "name": "find"}, ["find", "send"])
+        'find'
+    """
+    if isinstance(choice, Mapping):
+        named, kind = _mapped_choice(choice)
+        if kind is None:
+            if named not in names:
+                raise _no_such_tool(named, names)
+            return named
+        choice = kind
+    if choice is None or choice is False or choice == "auto":
+        return None
+    if choice is True or choice in ("any", "required"):
+        if not names:
+            raise UnsupportedError("tool_choice: a tool call is required and no tools are given")
+        return names[0] if len(names) == 1 else "any"
+    if isinstance(choice, str) and (choice == "none" or choice in names):
+        return choice
+    raise _no_such_tool(choice, names)
+
+
+def _mapped_choice(choice: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The tool that is named in a choice; where its type says what may be called, that word."""
+    kind = choice.get("type")
+    if kind in ("auto", "any", "none", "required"):
+        fields = {"type"}
+    elif kind in ("function", "tool", None):
+        fields = {"type", "function" if "function" in choice else "name"}
+    elif kind == "allowed_tools":
+        raise UnsupportedError(
+            "tool_choice['type'] 'allowed_tools': offer only those tools, and say 'auto' or 'any'"
+        )
+    else:
+        raise UnsupportedError(
+            f"tool_choice['type'] {kind!r}: give 'function' or 'tool' with a name, 'auto', 'any', 'required' or 'none'"
+        )
+    for field in choice:
+        if field == "disable_parallel_tool_use":
+            raise UnsupportedError(
+                f"tool_choice[{field!r}]: say parallel_tool_calls=False beside tool_choice"
+            )
+        if field not in fields:
+            raise UnsupportedError(f"tool_choice[{field!r}]: nothing is done about it; leave it out")
+    if kind in ("auto", "any", "none", "required"):
+        return "", kind
+    function = choice.get("function", choice)
+    named = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(named, str):
+        raise UnsupportedError("tool_choice: no tool is named in it")
+    return named, None
+
+
+def _no_such_tool(choice: Any, names: Sequence[str]) -> UnsupportedError:
+    known = ", ".join((*names, repr("any"), repr("auto"), repr("none")))
+    return UnsupportedError(f"tool_choice {choice!r}: no such tool; one of {known}")

@@ -7,7 +7,8 @@ from functools import partial
 
 from nco_guard.audit.events import GuardedOutcome
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
-from nco_guard.masking import ENDED, VIOLATED, JointTables
+from nco_guard.masking import ENDED, VIOLATED
+from nco_guard.masking.answers import Tables
 from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard, TextState
 
@@ -41,6 +42,10 @@ def settle(
     except StateLimitError:
         cut = "state_limit"  # in fresh tables too
     while not _may_end(text):
+        if not text.ids and bound.shape is not None:
+            raise DeadEndError(
+                "the text was stopped before its shape was closed: give more max_new_tokens, or leave out what stops it"
+            )
         if not text.ids:
             raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
         text.cut(len(text.ids) - 1)
@@ -55,7 +60,7 @@ def _read(
     text: TextState,
     answer: list[int],
     limit: int,
-    tables: JointTables,
+    tables: Tables,
     state: int,
     *,
     fills: bool,
@@ -84,7 +89,7 @@ def _read(
 
 def _may_end(text: TextState) -> bool:
     try:
-        return text.ask(JointTables.may_end)
+        return text.ask(lambda tables, state: tables.may_end(state))
     except StateLimitError:
         return False
 
@@ -93,9 +98,32 @@ def verified(
     verifier: Verifier, bound: BoundGuard, prompts: Sequence[list[int]], kept: Sequence[list[int]]
 ) -> list[Report]:
     """The verifier's reports on texts; `prompts` are what they continue, where rules look at that."""
+    if bound.vocabulary.borders:
+        return [_verified_parts(verifier, bound, *pair) for pair in zip(prompts, kept, strict=True)]
+    if bound.vocabulary.regions is not None:
+        return [_verified_regions(verifier, bound, *pair) for pair in zip(prompts, kept, strict=True)]
     if not bound.needs_context:
         return verifier.verify_many([bound.vocabulary.text_of(ids) for ids in kept])
     return [_verified_after(verifier, bound, *pair) for pair in zip(prompts, kept, strict=True)]
+
+
+def _verified_parts(verifier: Verifier, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
+    vocabulary = bound.vocabulary
+    parts = vocabulary.parts_of(kept)
+    if not bound.needs_context or not prompt:
+        return verifier.verify(parts=parts)
+    context, continued = vocabulary.continuation_of(prompt, kept)
+    # A first space that the text itself loses stands between it and the prompt.
+    return verifier.verify(parts=parts, context=context + continued[: len(continued) - len("".join(parts))])
+
+
+def _verified_regions(verifier: Verifier, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:
+    text, context = bound.vocabulary.text_of(kept), ""
+    if bound.needs_context and prompt:
+        context, continued = bound.vocabulary.continuation_of(prompt, kept)
+        context += continued[: len(continued) - len(text)]
+    regions = bound.vocabulary.regions
+    return verifier.verify(text, context=context, regions=regions and regions.begun_by(bound.begun))
 
 
 def _verified_after(verifier: Verifier, bound: BoundGuard, prompt: list[int], kept: list[int]) -> Report:

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from nco_guard.audit import DecodeView, PolicyLog, RunRecorder
+from nco_guard.audit.events import RewindTarget
 from nco_guard.engines.rows import OnStep, StepReport
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
 
-__all__ = ["Recording", "Recordings", "begun"]
+__all__ = ["FellBack", "Recording", "Recordings", "begun"]
 
 
-def begun(log: PolicyLog, bound: BoundGuard, sequences: int, model_id: str | None) -> RunRecorder:
-    """A recorder for one run of this engine, its start recorded."""
+class FellBack(NamedTuple):
+    """How far a text was to go back, and how often it could not."""
+
+    back_to: RewindTarget
+    times: int
+
+
+def begun(
+    log: PolicyLog, bound: BoundGuard, sequences: int, model_id: str | None, ends: Sequence[str]
+) -> RunRecorder:
+    """A recorder for one run of an engine, its start recorded; `ends`: how its texts can end, all of them covered."""
+    regions = bound.vocabulary.regions
+    regions = regions and bound.compiled.bound_in(regions)
+    free = () if regions is None else regions.free
     return log.run(
         sequences=sequences,
         tokenizer_digest=bound.vocabulary.digest,
@@ -22,7 +36,10 @@ def begun(log: PolicyLog, bound: BoundGuard, sequences: int, model_id: str | Non
         model_id=model_id,
         decode_view=DecodeView(
             skip_special_tokens=bound.vocabulary.skip_special_tokens,
-            covered_ends=("eos", "max_length", "stop_strings", "stopping_criteria"),
+            covered_ends=tuple(ends),
+            borders=len(bound.vocabulary.borders),
+            fields=() if regions is None else tuple(name for name in regions.names if name not in free),
+            free_fields=free,
         ),
     )
 
@@ -93,18 +110,33 @@ class Recording:
         token_ids: Sequence[list[int]],
         reports: Sequence[Report],
         texts: Sequence[str],
+        back: Sequence[FellBack] | None = None,
     ) -> None:
-        """All texts are there and verified. They are read only where a correlation key is given."""
+        """All texts are there and verified. They are read only where a correlation key is given.
+
+        back: where texts could go back, what became of each; in one run all are to go back as far.
+        """
         self._flush([len(ids) for ids in token_ids])
         if self._recorder is not None:
             for sequence, (report, text) in enumerate(zip(reports, texts, strict=True)):
                 self._recorder.report(report, sequence=sequence, text=text)
-        self._finish(outcomes, sum(map(len, token_ids)), None)
+        self._finish(outcomes, sum(map(len, token_ids)), None, back)
 
-    def _finish(self, outcomes: Sequence[str], tokens: int, error: BaseException | None) -> None:
+    def _finish(
+        self,
+        outcomes: Sequence[str],
+        tokens: int,
+        error: BaseException | None,
+        back: Sequence[FellBack] | None = None,
+    ) -> None:
         if self._recorder is not None:
             self._recorder.finished(
-                outcomes=outcomes, interventions=self._interventions, tokens=tokens, error=error
+                outcomes=outcomes,
+                interventions=self._interventions,
+                tokens=tokens,
+                error=error,
+                back_to=back[0].back_to if back else None,
+                fallbacks=[one.times for one in back] if back else None,
             )
 
 
@@ -165,8 +197,12 @@ class Recordings:
         token_ids: Sequence[list[int]],
         reports: Sequence[Report],
         texts: Sequence[str],
+        back: Sequence[FellBack] | None = None,
     ) -> None:
-        """All texts are there and verified. They are read only where a correlation key is given."""
+        """All texts are there and verified. They are read only where a correlation key is given.
+
+        back: where texts could go back, what became of each; in one run all are to go back as far.
+        """
         with ExitStack() as each:
             shares = self._shares(len(outcomes))
             for run, own in zip(reversed(self._runs), reversed(shares), strict=True):
@@ -176,4 +212,5 @@ class Recordings:
                     [token_ids[number] for number in own],
                     [reports[number] for number in own],
                     [texts[number] for number in own],
+                    None if back is None else [back[number] for number in own],
                 )

@@ -14,7 +14,8 @@ from nco_guard.engines.endings import Outcome, refuse_broken, settle, verified
 from nco_guard.engines.recording import Recording
 from nco_guard.engines.rows import LiveRows, kept_limit
 from nco_guard.errors import GenerationError, NCOGuardError, StateLimitError
-from nco_guard.masking import LIMITED, JointTables
+from nco_guard.masking import LIMITED
+from nco_guard.masking.answers import Tables
 from nco_guard.scan import Report, Verifier
 from nco_guard.session import BoundGuard, TextState
 from nco_guard.session.rows import LimitMet, in_fresh_tables
@@ -53,7 +54,7 @@ class GuardedRequest:
         except NCOGuardError as error:
             self.recording.failed(error)
             raise
-        self.recording.finished([outcome], [kept], [report], [self.bound.vocabulary.text_of(kept)])
+        self.recording.finished([outcome], [kept], [report], [self.bound.vocabulary.searched(kept)])
         refuse_broken([report])
         return kept, outcome, report
 
@@ -65,12 +66,12 @@ def live_rows(found: Sequence[tuple[GuardedRequest, list[int]]]) -> list[LiveRow
 
 def _live(found: Sequence[tuple[GuardedRequest, list[int]]]) -> list[LiveRows]:
     """`LimitMet` where they cannot be found in the present tables."""
-    tables: dict[BoundGuard, JointTables] = {}
+    tables: dict[BoundGuard, Tables] = {}
     live: dict[BoundGuard, LiveRows] = {}
     for row, (request, generated) in enumerate(found):
         bound, text, step = request.bound, request.text, len(generated)
         # Tables may be replaced between two looks at them; the states of a step belong to the same ones.
-        present = tables.setdefault(bound, bound.tables)
+        present = tables.setdefault(bound, bound.answers)
         remaining: int | None = request.limit - step - 1
         try:
             state = text.rewrite(present, generated)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nco_guard.engines.scores import Complements, HostScores, Look, Looked, Scores
 from nco_guard.errors import DeadEndError, StateLimitError
-from nco_guard.masking import JointTables
+from nco_guard.masking.answers import Tables
 from nco_guard.masking.idsets import holds
 from nco_guard.session import BoundGuard
 from nco_guard.session.rows import Ids, LimitMet
@@ -93,7 +93,7 @@ class LiveRows(NamedTuple):
 
     bound: BoundGuard
     #: What the states belong to.
-    tables: JointTables
+    tables: Tables
     #: Their places in the scores.
     rows: list[int]
     #: The joint states of their texts, not negative.
@@ -108,7 +108,7 @@ class LiveRows(NamedTuple):
     forced: dict[int, tuple[str, ...]]
 
     @classmethod
-    def none(cls, bound: BoundGuard, tables: JointTables) -> LiveRows:
+    def none(cls, bound: BoundGuard, tables: Tables) -> LiveRows:
         """No rows yet; `add` adds them."""
         return cls(bound, tables, [], [], [], [], [], {})
 
@@ -133,7 +133,7 @@ def tokens_left(prompt: int, length: int, max_length: int | None, max_new_tokens
     return None if max_length is None or max_length <= length else max_length - length - 1
 
 
-def kept_limit(tables: JointTables, state: int, remaining: int | None, row: int) -> int | None:
+def kept_limit(tables: Tables, state: int, remaining: int | None, row: int) -> int | None:
     """How many tokens may follow, for a row that holds a forced token; None where none leads to an end in time."""
     try:
         if remaining is not None and len(tables.forbidden(state, remaining)) == tables.vocabulary.width:
@@ -157,6 +157,19 @@ def no_token_left(row: int, resolution: str) -> str:
     return (
         f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {resolution}); if "
         f"another processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
+    )
+
+
+def _too_late(group: LiveRows, at: int) -> str | None:
+    """What is said where tokens are left that keep the policy and the shape, and none that ends in time."""
+    left = group.remaining[at]
+    if group.bound.shape is None or left is None:
+        return None
+    if len(group.tables.forbidden(group.states[at])) == group.tables.vocabulary.width:
+        return None
+    return (
+        f"row {group.rows[at]}: {left + 1} more tokens are too few to bring a text of the shape to its end (as far as "
+        f"a way was found); allow more max_new_tokens, or ask for less"
     )
 
 
@@ -315,14 +328,17 @@ class RowMasker:
         """The token to write at a dead end. Raises `DeadEndError` where there is none."""
         if token is not None:
             return token
-        wanted = _group_of(groups, row).bound.policy.on_dead_end
+        group = _group_of(groups, row)
+        wanted = group.bound.policy.on_dead_end
         if name == "state_limit":
             raise StateLimitError(
                 f"row {row}: this text brings a rule to the limit of its automaton, or what could still be written was "
                 "not decided within the bound, so the text can neither go on nor end here; use guard.generate, which "
                 "ends it where it may end, or make the rule's counted repeats shorter"
             )
-        error = DeadEndError(no_token_left(row, f"{wanted}, resolved by: {name}"))
+        at = group.rows.index(row)
+        said = _too_late(group, at) or no_token_left(row, f"{wanted}, resolved by: {name}")
+        error = DeadEndError(said)
         token = None if self._on_failure is None else self._on_failure(row, error)
         if token is None:
             raise error

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import UTF8_RULE, Constraint
-from nco_guard.masking.short_ways import NEVER, is_letter, short_ways
+from nco_guard.masking.short_ways import NEVER, borders_written, is_letter, short_ways
 from nco_guard.masking.ways import (
     LEFT,
     PURSUITS,
@@ -77,13 +77,16 @@ class _Texts:
         self.short = short_ways(self.needed)
         used = {byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)}
         written = all(bytes([byte]) in self._tokens for byte in used)
-        self._letters = None if written else sorted(filter(is_letter, self._tokens))
+        self._borders = borders_written(vocabulary)
+        letters = [*self._borders, *filter(is_letter, self._tokens)]
+        self._letters = None if written else sorted(letters)
 
     def letters(self, constraints: Sequence[Constraint]) -> tuple[list[bytes], bool]:
         """What ways out of some constraints are put together of, and whether that is all that tokens can write."""
         if self._letters is not None:
             return self._letters, False
-        return characters([constraint.automaton for constraint in constraints])
+        letters, every = characters([constraint.automaton for constraint in constraints])
+        return [*self._borders, *letters], every
 
     def needed(self, text: bytes) -> int:
         """How many tokens write a text at least."""

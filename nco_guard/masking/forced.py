@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import Automaton
+from nco_guard.automata import BORDER, Automaton
 from nco_guard.automata.automaton import SINK
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.masking.lookahead import HardConstraints
@@ -161,6 +161,8 @@ class LostRules:
         self._utf8_at = next(i for i, t in enumerate(tables) if UTF8_RULE in t.constraint.rule_ids)
         self._utf8 = tables[self._utf8_at].automaton
         self._marks = vocabulary.rewriting.marks if vocabulary.rewriting is not None else b""
+        if vocabulary.borders:
+            self._marks += bytes([BORDER])
         self._hard = [i for i, t in enumerate(tables) if t.constraint.hard]
         self._automata: dict[int, ForgivingAutomaton] = {}
         self._forgiving: dict[int, ConstraintTable] = {}
@@ -183,7 +185,7 @@ class LostRules:
             found.append(state)
         return tuple(found)
 
-    def settled(self, states: States, lost: States) -> tuple[States, States]:
+    def without_past(self, states: States, lost: States) -> tuple[States, States]:
         """The states, without those of the lost rules whose match is past, and the lost rules."""
         found, still = list(states), []
         for i in lost:

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import AhoCorasick
+from nco_guard.automata import AhoCorasick, Automaton, BorderedAutomaton, RegionsAutomaton
 from nco_guard.compiler import Constraint
 from nco_guard.errors import StateLimitError
+from nco_guard.masking.bordered import BorderedTable, RegionTable, rules_completed
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.forced import ForgivingAutomaton, LostRules, RulesLeft
 from nco_guard.masking.idsets import NO_IDS, holds, union
 from nco_guard.masking.lookahead import HardConstraints
 from nco_guard.masking.quotients import Quotients
-from nco_guard.masking.short_ways import ShortWays
+from nco_guard.masking.short_ways import ShortWays, borders_written
 from nco_guard.masking.strings import StringTable
 from nco_guard.masking.tables import ConstraintTable
 from nco_guard.masking.turns import Turns
@@ -39,6 +41,10 @@ _EVERYWHERE = (b"e", b"E", b"1", b" ", b".", b"\n", "\u00f6".encode())
 VIOLATED = -1
 ENDED = -2
 LIMITED = -3
+
+
+def _uncut(automaton: Automaton) -> Automaton:
+    return automaton.inner if isinstance(automaton, BorderedAutomaton | RegionsAutomaton) else automaton
 
 
 def _mask_key(state: int, remaining: int | None) -> tuple[int, int]:
@@ -85,7 +91,7 @@ class JointTables:
         self.constraints = tuple(constraints)
         self._turns: Turns = Turns() if like is None else like._turns
         self._tree = tree
-        self._paths: ShortWays = ShortWays(tree) if like is None else like._paths
+        self._paths: ShortWays = ShortWays(tree, borders_written(vocabulary)) if like is None else like._paths
         self._quotients: Quotients = Quotients(tree, vocabulary, store) if like is None else like._quotients
         self._store: Store | None = store if like is None else like._store
         with self._turns.taken():
@@ -132,9 +138,11 @@ class JointTables:
         self, vocabulary: Vocabulary, known: dict[int, ConstraintTable]
     ) -> tuple[ConstraintTable, ...]:
         partitions = {
-            id(c): c.automaton.byte_classes
+            id(c): (
+                _uncut(c.automaton) if isinstance(c.automaton, RegionsAutomaton) else c.automaton
+            ).byte_classes
             for c in self.constraints
-            if id(c) not in known and not isinstance(c.automaton, AhoCorasick)
+            if id(c) not in known and not isinstance(_uncut(c.automaton), AhoCorasick)
         }
         self._quotients.plan(partitions.values())
         found: list[ConstraintTable] = []
@@ -144,8 +152,15 @@ class JointTables:
                 classes = partitions.get(id(constraint))
                 tree = self._tree if classes is None else self._quotients.of(classes)
                 scratch = self._quotients.scratch(tree)
-                kind = StringTable if isinstance(constraint.automaton, AhoCorasick) else ConstraintTable
-                table = kind(constraint, tree, vocabulary, self._paths, scratch, self._store)
+                automaton = _uncut(constraint.automaton)
+                # What others share is found by the constraint, so it stays the same object where it can.
+                cut = automaton is not constraint.automaton
+                plain = replace(constraint, automaton=automaton) if cut else constraint
+                kind = StringTable if isinstance(automaton, AhoCorasick) else ConstraintTable
+                table = kind(plain, tree, vocabulary, self._paths, scratch, self._store)
+                if cut:
+                    of = RegionTable if isinstance(constraint.automaton, RegionsAutomaton) else BorderedTable
+                    table = of(constraint, table, tree, vocabulary, self._paths)
             found.append(table)
         return tuple(found)
 
@@ -164,7 +179,7 @@ class JointTables:
     def _intern(self, states: tuple[int, ...], lost: tuple[int, ...] = ()) -> int:
         """The number of a joint state; `lost`: the rules in it whose match under way does not count (see `forced`)."""
         if lost:
-            states, lost = self._lost_rules.settled(states, lost)
+            states, lost = self._lost_rules.without_past(states, lost)
         key = (*states, -1, *lost) if lost else states
         found = self._ids.get(key)
         if found is None:
@@ -215,8 +230,10 @@ class JointTables:
         """Which of the constraints do not count in a joint state, until the match that they are in is past."""
         return self._lost.get(state, ())
 
-    def start_after(self, context: bytes) -> int:
+    def start_after(self, context: bytes, begun: str = "") -> int:
         """The joint state of an empty output after a prompt, for rules that read the prompt.
+
+        `begun`: what the prompt ends with that belongs to a reply which is cut into fields.
 
         Matches within the prompt do not count; one that the output would complete does. `context` is well-formed
         UTF-8.
@@ -224,13 +241,14 @@ class JointTables:
         states: list[int] = []
         for constraint in self.constraints:
             state = self._first(constraint)
-            if constraint.reads_prompt and context:
-                state = constraint.automaton.start
+            read = context if constraint.reads_prompt else b""
+            if begun and isinstance(constraint.automaton, RegionsAutomaton):
+                first = self.vocabulary.strips_first_space
                 with self._working():
-                    for byte in context:
-                        state = constraint.automaton.step(state, byte)
-                        state = ~state if state < 0 else state
-                    state = constraint.automaton.past_prompt(state)
+                    state = constraint.automaton.begin(begun, context=read, spaceless=first)
+            elif read:
+                with self._working():
+                    state = constraint.automaton.read_prompt(context)
             states.append(state)
         return self._intern(tuple(states))
 
@@ -316,6 +334,10 @@ class JointTables:
                 known = self._may_end[state] = self._left(state).together.may_end(self._hard_states(state))
         return known
 
+    def may_show(self, state: int) -> bool:
+        """Whether what was written so far may be seen: where the text may end."""
+        return self.may_end(state)
+
     # -- masks -------------------------------------------------------------------------------------------------
 
     def forbidden(self, state: int, remaining: int | None = None) -> NDArray[np.int64]:
@@ -334,6 +356,23 @@ class JointTables:
                 if known is None:
                     known = self._find_forbidden(key)
         return known
+
+    @contextmanager
+    def hard(self, state: int) -> Iterator[tuple[HardConstraints, tuple[int, ...]]]:
+        """The hard constraints together, and their states in a joint state, held by one thread at a time.
+
+        For whoever asks more of them than masks. Errors: `StateLimitError`, after which these tables are worn.
+        """
+        with self._working():
+            yield self._left(state).together, self._hard_states(state)
+
+    def tokens_needed(self, text: bytes) -> int:
+        """The fewest tokens that a text can be written in; `short_ways.NEVER` where it cannot."""
+        return self._paths.tokens_needed(text)
+
+    def ids_of(self, text: bytes) -> list[int]:
+        """The tokens that are a text."""
+        return self._paths.ids_of(text)
 
     def _find_forbidden(self, key: tuple[int, int]) -> NDArray[np.int64]:
         state, tokens_left = key
@@ -421,13 +460,10 @@ class JointTables:
                 constraint, automaton, current = table.constraint, table.automaton, own
                 own_state = automaton.inner_state if isinstance(automaton, ForgivingAutomaton) else int
                 for byte in self.vocabulary.tokens[token]:
-                    current = automaton.step(current, byte)
+                    before, current = current, automaton.step(current, byte)
                     if current < 0:
                         current = ~current
-                        named = constraint.rules_at
-                        found.update(
-                            dict.fromkeys(named(own_state(current)) if named else constraint.rule_ids)
-                        )
+                        found.update(dict.fromkeys(rules_completed(constraint, automaton, before, byte)))
                 if not automaton.may_end(current):
                     named = constraint.rules_at_end
                     at_end = named(own_state(current)) if named else constraint.rule_ids

@@ -16,16 +16,16 @@ looked at one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.masking.bruteforce import HORIZON, rows_searched
+from nco_guard.masking.byte_strings import token_bytes
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.pending import FewTokens, WatchedTokens, WaysOut
-from nco_guard.masking.reading import token_bytes
 from nco_guard.masking.short_ways import ShortWays
 from nco_guard.masking.tables import MANY, ConstraintTable, StateView
 from nco_guard.masking.ways import LEFT, ROWS, Way, Ways
@@ -90,7 +90,7 @@ class HardConstraints:
         utf8 = self.tables[self._utf8]
         self._between = int(utf8.open_paths.of(np.array([utf8.root], np.int32))[0])
         self._bytes = token_bytes(vocabulary)
-        self._ways = Ways(self._automata, self._utf8, paths.letters)
+        self._ways = Ways(self._automata, self._utf8, paths.letters, paths.borders)
         self._rows = rows_searched(self._text_count)
         self._known_ways: dict[bytes, int] = {}
         self._searched: dict[tuple[States, int], tuple[bool | None, int]] = {}
@@ -557,6 +557,33 @@ class HardConstraints:
             if len(pending)
             else np.zeros((0, len(states)), np.int32)
         )
+
+    # -- ways that somebody else asks for ------------------------------------------------------------------------
+
+    def barring(self, states: States, tokens: Ids, text: bytes) -> NDArray[np.bool_]:
+        """After which of some tokens, with none of which a match completes, a text is barred, or the end after it."""
+        views = self._views(states)
+        if text:
+            return self._barred(states, views, tokens, text, {})[tokens]
+        shut = np.zeros(self._width, bool)
+        for view in views:
+            shut[view.pending] = True
+        return shut[tokens]
+
+    def after(self, states: States, tokens: Ids) -> list[States]:
+        """The states after some tokens, with none of which a match completes."""
+        return [tuple(row) for row in self._next_rows(states, tokens).tolist()]
+
+    def read(self, states: States, text: bytes) -> States:
+        """The states after a text; none where a match completes."""
+        reached = tuple([a.read(s, text) for a, s in zip(self._automata, states, strict=True)])
+        return reached if min(reached) >= 0 else ()
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int64]:
+        """int64 [256]: bytes of one number lead every constraint from every state to the same state."""
+        rows = np.stack([automaton.byte_classes for automaton in self._automata], axis=1)
+        return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
 
     @property
     def nbytes(self) -> int:

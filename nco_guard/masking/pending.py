@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nco_guard.errors import StateLimitError
 from nco_guard.masking.idsets import NO_IDS, Ids
 from nco_guard.masking.short_ways import Bits, ShortWays
-from nco_guard.masking.tables import ConstraintTable
+from nco_guard.masking.tables import ConstraintTable, PlainParts
 from nco_guard.masking.tree_runs import TreeRuns
 from nco_guard.tokens import PrefixTree
 
@@ -91,7 +91,9 @@ class WatchedTokens:
     def __init__(self, ids: Ids, tokens: Sequence[bytes], paths: ShortWays) -> None:
         self.ids = ids
         self._paths = paths
-        self._tree = PrefixTree([tokens[i] for i in ids.tolist()])
+        self._words = [tokens[i] for i in ids.tolist()]
+        self._by_state: dict[int, dict[int, _Barred]] = {}
+        self._tree = PrefixTree(self._words)
         self._seen: NDArray[np.bool_] = np.zeros(len(self._tree), np.bool_)
         # What is further from a match than that bars nothing.
         self._reach = max((len(tokens[i]) for i in ids.tolist()), default=0) + paths.longest
@@ -101,11 +103,16 @@ class WatchedTokens:
         """These tokens, sharing what was found about the constraints of these tables, and nothing else."""
         other = copy(self)
         kept = {id(table.constraint) for table in tables}
+        kept |= {id(plain.constraint) for table in tables if (plain := table.uncut) is not None}
         other._watches = {key: watch for key, watch in self._watches.items() if key in kept}
+        other._by_state = {}
         return other
 
     def barred(self, table: ConstraintTable, state: int) -> _Barred:
         """What a constraint bars after the tokens from a state. Errors: `StateLimitError`, naming its rules."""
+        parts = table.parts(state)
+        if parts is not None:
+            return self._by_parts(table, state, parts)
         if table.automaton.distance(state) > self._reach:
             return _NOTHING
         try:
@@ -113,6 +120,25 @@ class WatchedTokens:
             return watch.root if state == table.root else watch.of(state)
         except StateLimitError as error:
             raise table.named(error) from None
+
+    def _by_parts(self, table: ConstraintTable, state: int, parts: PlainParts) -> _Barred:
+        known = self._by_state.setdefault(id(table.constraint), {})
+        found = known.get(state)
+        if found is None:
+            every = self._paths.every
+            bits = np.full(len(self.ids), every & ~parts.ways if parts.states else 0, np.int64)
+            for own in parts.states:
+                places, barred = self.barred(parts.plain, own)
+                bits[places] |= barred
+            apart = np.flatnonzero(np.isin(self.ids, parts.apart, assume_unique=True))
+            bits[apart] = every
+            for place in apart.tolist():
+                after = table.automaton.read(state, self._words[place])
+                if after >= 0:
+                    bits[place] &= ~int(table.open_paths.of(np.array([after], np.int32))[0])
+            some = np.flatnonzero(bits)
+            found = known[state] = some, bits[some]
+        return found
 
     def _watch(self, table: ConstraintTable) -> _Watch:
         watch = self._watches.get(id(table.constraint))

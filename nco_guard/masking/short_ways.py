@@ -7,17 +7,17 @@ per automaton state; what several rules allow together is their intersection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import Automaton
+from nco_guard.automata import BORDER, Automaton
 from nco_guard.automata.combine.rewriting import CONTINUATION
-from nco_guard.tokens import PrefixTree
+from nco_guard.tokens import PrefixTree, Vocabulary
 
-__all__ = ["NEVER", "Bits", "OpenPaths", "ShortWays", "is_letter", "short_ways"]
+__all__ = ["NEVER", "Bits", "OpenPaths", "ShortWays", "borders_written", "is_letter", "short_ways"]
 
 Bits = NDArray[np.int64]
 
@@ -52,14 +52,23 @@ def is_letter(token: bytes) -> bool:
     return len(token) <= LETTER_BYTES and token.removeprefix(bytes([CONTINUATION])).isascii()
 
 
+def borders_written(vocabulary: Vocabulary) -> list[bytes]:
+    """The border, as what a way out may be made of, where some token is one."""
+    border = bytes([BORDER])
+    return [border] if any(vocabulary.tokens[token] == border for token in vocabulary.borders) else []
+
+
 class ShortWays:
     """The short texts (`short_ways`) that a vocabulary can write, as paths that automata are led along together.
 
     Bit n of a word stands for path n. `tokens` int64 [paths]: how many tokens each takes; path 0 is to end at once.
-    `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own.
+    `longest`: bytes of the longest. `single` uint8: the bytes that are tokens of their own. `borders`: what beside
+    characters a way out may be made of.
     """
 
-    def __init__(self, tree: PrefixTree) -> None:
+    def __init__(self, tree: PrefixTree, borders: Sequence[bytes] = ()) -> None:
+        """`borders`: `BORDER`, if a text can be cut."""
+        self.borders = list(borders)
         last = int(tree.child_count[0]) + 1
         self.single: NDArray[np.uint8] = tree.byte[1:last][tree.exact[1:last] > 0]
         self._tree = tree
@@ -96,7 +105,7 @@ class ShortWays:
             found += [
                 word for word, exact in zip(words, tree.exact[first:last].tolist(), strict=True) if exact
             ]
-        return sorted(word for word in found if is_letter(word))
+        return sorted([*self.borders, *(word for word in found if is_letter(word))])
 
     def tokens_needed(self, text: bytes) -> int:
         """With how many tokens a text can be written at least; `NEVER`: it cannot be."""
@@ -169,10 +178,13 @@ class OpenPaths:
         known = self._known
         fresh = [state for state in distinct.tolist() if state not in known]
         if fresh:
-            found = self._paths.open_from(self._automaton, np.array(fresh, np.int32))
+            found = self._find(np.array(fresh, np.int32))
             known.update(zip(fresh, found.tolist(), strict=True))
         ways[near] = np.array([known[state] for state in distinct.tolist()], np.int64)[places.ravel()]
         return ways
+
+    def _find(self, states: NDArray[np.int32]) -> Bits:
+        return self._paths.open_from(self._automaton, states)
 
     @property
     def nbytes(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,19 @@ class StateView:
     pending: Ids
     may_end: bool
     after: PendingAfter | None = None
+
+
+class PlainParts(NamedTuple):
+    """A state as states of another table, `plain`, that reads the same tokens; no states: there is nothing to bar.
+
+    apart: sorted ids of the tokens that mean something else. ways: bits of the short ways that mean the same after all
+    other tokens.
+    """
+
+    plain: ConstraintTable
+    states: tuple[int, ...]
+    apart: Ids
+    ways: int
 
 
 class ConstraintTable:
@@ -98,6 +112,16 @@ class ConstraintTable:
         else:
             self._run = SoftRun(self.automaton, self._tree)
         self._look_at_root()
+
+    @property
+    def uncut(self) -> ConstraintTable | None:
+        """The table that `parts` speaks of, if there is one."""
+        return None
+
+    def parts(self, state: int) -> PlainParts | None:
+        """What a state means for most tokens, by states of a table over the same tokens; None: that is not known."""
+        del state
+        return None
 
     def emptied(self) -> ConstraintTable:
         """This table, sharing what was found about the root, before any other state was looked at."""

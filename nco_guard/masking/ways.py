@@ -80,13 +80,20 @@ class Ways:
     Not safe to share between threads by itself.
     """
 
-    def __init__(self, automata: Sequence[Automaton], utf8: int, letters: Sequence[bytes] | None) -> None:
+    def __init__(
+        self,
+        automata: Sequence[Automaton],
+        utf8: int,
+        letters: Sequence[bytes] | None,
+        borders: Sequence[bytes] = (),
+    ) -> None:
         """`utf8`: which of the automata is well-formed UTF-8. `letters`: the texts that ways are put together of; None:
-        any characters, see `short_ways.ShortWays`.
+        any characters, and `borders`, see `short_ways.ShortWays`.
         """
         self._automata = tuple(automata)
         self._utf8 = utf8
         self._letters = letters
+        self._borders = list(borders)
         self._alphabets: dict[tuple[int, ...], tuple[Sequence[bytes], bool]] = {}
         self._own: dict[tuple[int, int], Way] = {}
         self._joint: dict[tuple[tuple[int, ...], States], Way] = {}
@@ -121,7 +128,8 @@ class Ways:
         known = self._alphabets.get(members)
         if known is None:
             if self._letters is None:
-                known = characters([self._automata[i] for i in members])
+                letters, every = characters([self._automata[i] for i in members])
+                known = [*self._borders, *letters], every
             else:
                 known = self._letters, False
             self._alphabets[members] = known

@@ -109,7 +109,7 @@ _SHOWN = frozenset(
             "confusables",
             "json_escapes",
         ),
-        *("context", "checksum", "on_dead_end", "on_audit_failure", "when_blocked"),
+        *("context", "checksum", "on_dead_end", "on_audit_failure", "when_blocked", "rewind"),
     }
 )
 _COUNTED = frozenset({"strings", "regex", "stop_at", "fsm", "fallback", "rules"})

@@ -18,9 +18,9 @@ from nco_guard.errors import PatternError, PolicyError
 __all__ = [
     "FIELDS",
     "indexed",
+    "like",
     "located",
     "named",
-    "near",
     "placed",
     "suggestion",
     "typed_error",
@@ -65,6 +65,7 @@ _MEANT = {
 # Names that mean something somewhere in a policy; a test holds them to the models.
 FIELDS = (
     *(
+        "applies_to",
         "case",
         "checksum",
         "confusables",
@@ -89,29 +90,26 @@ FIELDS = (
         "stop_at",
     ),
     *("when_blocked",),
-    *("strings", "whole_word", "preset", "only", "except", "languages", "substring", "valid_only"),
+    *("strings", "whole_word", "preset", "only", "except", "languages", "substring", "valid_only", "stop"),
 )
 
 
-def near(word: object, known: Iterable[str]) -> str | None:
+def like(word: object, known: Iterable[str]) -> str | None:
     """The known name that somebody meant who wrote `word`; None if it is like none of them."""
     return arguments.near(word, known, _SYNONYMS) if isinstance(word, str) else None
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """The tail of a message about an unknown name: the nearest known one, else all of them."""
+    """The end of a message about an unknown name: the nearest known one, else all of them."""
     names = sorted(known)
-    found = near(word, names)
-    if found is not None:
-        return f"did you mean {found!r}?"
-    return "known: " + ", ".join(names) if names else "there are none"
+    return arguments.meant(like(word, names), ", known: " + ", ".join(names) if names else ", there are none")
 
 
 def named(name: object, known: Iterable[str]) -> str:
     """A name that is not known, as a message may show it: see `unknown_field`."""
     if not isinstance(name, str):
         return f"of type {type(name).__name__}"
-    return repr(name) if near(name, (*known, *FIELDS)) is not None else "of this name"
+    return repr(name) if like(name, (*known, *FIELDS)) is not None else "of this name"
 
 
 def unknown_field(name: object, place: int, known: Iterable[str], rule_id: str | None = None) -> PolicyError:
@@ -121,16 +119,16 @@ def unknown_field(name: object, place: int, known: Iterable[str], rule_id: str |
     """
     names = sorted(known)
     hint = suggestion(name, names)
-    if near(name, (*names, *FIELDS)) is None:
-        return PolicyError(f"field number {place} is not known, {hint}", rule_id=rule_id)
-    return PolicyError(f"unknown field {name!r}, {hint}", rule_id=rule_id, field=str(name))
+    if like(name, (*names, *FIELDS)) is None:
+        return PolicyError(f"field number {place} is not known{hint}", rule_id=rule_id)
+    return PolicyError(f"unknown field {name!r}{hint}", rule_id=rule_id, field=str(name))
 
 
 def _choice(given: object, expected: str) -> str:
     """For a value that is none of a few words, `expected` as pydantic lists them; it is not repeated."""
     words = re.findall(r"'([^']*)'", expected)
     word = given.casefold() if isinstance(given, str) else ""
-    meant = _MEANT[word] if _MEANT.get(word) in words else near(word, words)
+    meant = _MEANT[word] if _MEANT.get(word) in words else like(word, words)
     return f"{expected} is needed{arguments.meant(meant)}"
 
 

@@ -19,7 +19,8 @@ from nco_guard.errors import PolicyError, parted
 from nco_guard.policy import files, presets
 from nco_guard.policy._base import Model
 from nco_guard.policy._checks import check_text
-from nco_guard.policy._errors import indexed, located, suggestion, unknown_field
+from nco_guard.policy._errors import indexed, located, named, suggestion, unknown_field
+from nco_guard.policy.applies import AppliesTo
 from nco_guard.policy.files import Written
 from nco_guard.policy.presets import PresetOptions
 from nco_guard.policy.rewind import Rewind
@@ -35,7 +36,7 @@ from nco_guard.policy.rules import (
 __all__ = ["Policy"]
 
 
-_LATER = ("on_audit_failure", "when_blocked", "rewind")
+_LATER = ("on_audit_failure", "when_blocked", "rewind", "applies_to")
 
 
 def _read_rules(value: Any) -> tuple[Rule, ...]:
@@ -99,6 +100,7 @@ class Policy(Model):
             on_audit_failure: Literal["raise", "warn"] = "raise",
             when_blocked: Literal["mask", "rewind"] = "mask",
             rewind: Rewind | Mapping[str, Any] | None = None,
+            applies_to: AppliesTo | Mapping[str, Any] | None = None,
         ) -> None: ...
 
     name: Annotated[str, BeforeValidator(check_text)] = Field(
@@ -126,9 +128,40 @@ class Policy(Model):
     when_blocked: Literal["mask", "rewind"] = Field(
         default="mask",
         description="What to do where the model would complete a match: choose among the tokens that are left, or go "
-        "back to where the match began and write on from there.",
+        "back to where the match began and write on from there. Where `rewind` is given it need not be.",
     )
-    rewind: Rewind | None = Field(default=None, description="How far to go back, and how often.")
+    rewind: Rewind | None = Field(
+        default=None,
+        description="How far to go back, and how often; texts then go back, also where `when_blocked` is left out.",
+    )
+
+    applies_to: AppliesTo | None = Field(
+        default=None,
+        description="To which fields of a reply the rules apply, where a reply is cut into fields; left out: to all.",
+    )
+
+    @property
+    def unbound_fields(self) -> tuple[str, ...]:
+        """The fields of a reply that no rule looks at."""
+        applied = self.applies_to
+        return () if applied is None or applied.reasoning == "guarded" else ("reasoning",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _goes_back(cls, data: Any) -> Any:
+        """Who says how far texts go back has said that they do."""
+        if not isinstance(data, Mapping) or data.get("rewind") is None or "when_blocked" in data:
+            return data
+        return {**data, "when_blocked": "rewind"}
+
+    @model_validator(mode="after")
+    def _rewind_has_effect(self) -> Self:
+        if self.rewind is not None and self.when_blocked == "mask":
+            raise PolicyError(
+                "it has no effect with when_blocked: mask; say when_blocked: rewind, or leave rewind out",
+                field="rewind",
+            )
+        return self
 
     @model_validator(mode="after")
     def _fallback_given(self) -> Self:
@@ -232,7 +265,7 @@ class Policy(Model):
         one_by_one("rule_ids", rule_ids, (str,), "the id of a rule", "without")
         for rule_id in rule_ids:
             if rule_id not in present:
-                raise PolicyError(f"there is no rule {rule_id!r}, {suggestion(rule_id, present)}")
+                raise PolicyError(f"there is no rule {named(rule_id, present)}{suggestion(rule_id, present)}")
         return self.model_copy(
             update={"rules": tuple(rule for rule in self.rules if rule.id not in rule_ids)}
         )

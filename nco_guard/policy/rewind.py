@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -21,8 +22,8 @@ class Rewind(Model):
         per_text: how often it goes back in all.
 
     Examples:
-        >>> Rewind(back_to="sentence").per_match
-        8
+        >>> Rewind(back_to="sentence")
+        Rewind(back_to='sentence', per_match=8, per_text=64)
     """
 
     back_to: Literal["match", "sentence", "text"] = Field(
@@ -34,3 +35,7 @@ class Rewind(Model):
     per_text: int | None = Field(
         default=64, ge=1, description="How often to go back in a text; null: without limit."
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """All fields, for `repr` and `str`: none tells of what is forbidden."""
+        return ((name, getattr(self, name)) for name in type(self).model_fields)

@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.errors import StateLimitError
-from nco_guard.masking import JointTables
 from nco_guard.policy import Rewind
 from nco_guard.rewinding.prefixes import Ids, Probabilities, Visited, drawn
 from nco_guard.session.state import TextState
 
-__all__ = ["Blocked", "Look", "RewindCounts", "RewindingRow", "Starts"]
+__all__ = ["RewindCounts", "RewindingRow", "Rewound"]
 
 
-class Look(Protocol):
+class Prediction(Protocol):
     """What the model says at the present prefix."""
 
     @property
@@ -35,16 +34,19 @@ class Look(Protocol):
 
 
 class Starts(Protocol):
-    """Where matches begin."""
+    """Where matches begin in the row's text; see `MatchStarts`."""
 
-    def begun(self, text: TextState, rules: Sequence[str], token: int) -> int | None:
+    def begun(self, rules: Sequence[str], token: int) -> int | None:
         """How many tokens of the text stand before the first match of these rules that the token would complete.
 
         Where it completes none, before the first that is under way. None: none is.
         """
 
-    def sentence(self, ids: Sequence[int], place: int) -> int:
-        """How many tokens stand before the sentence of the token at this place."""
+    def sentence(self, place: int, token: int) -> int:
+        """How many tokens stand before the sentence of the token at this place, if this one comes next."""
+
+    def cut(self, length: int) -> None:
+        """The text is taken back to its first tokens."""
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class RewindCounts:
     fallbacks: int = 0
 
 
-class Blocked(NamedTuple):
+class Rewound(NamedTuple):
     """What a text went back from.
 
     step: tokens of the text there. rules: whose match the next would have completed. removed: the probability of all
@@ -101,7 +103,7 @@ class RewindingRow:
         greedy: bool,
         uniform: Callable[[], float],
         stops: Callable[[Sequence[int]], bool] | None = None,
-        on_rewind: Callable[[Blocked], None] | None = None,
+        on_rewind: Callable[[Rewound], None] | None = None,
         most: int = 64 << 20,
     ) -> None:
         self.text = text
@@ -128,13 +130,13 @@ class RewindingRow:
     def penalties(self) -> tuple[Ids, NDArray[np.float32]]:
         """What soft rules subtract from the scores here: of which tokens, and how much."""
         try:
-            return self.text.ask(JointTables.penalties)
+            return self.text.ask(lambda tables, state: tables.penalties(state))
         except StateLimitError:
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
 
     # -- at a prefix -------------------------------------------------------------------------------------------
 
-    def visit(self, look: Look) -> None:
+    def visit(self, look: Prediction) -> None:
         """Be told what the model says here, and go back if what is forbidden would have been written."""
         node = self._path[-1]
         try:
@@ -151,7 +153,7 @@ class RewindingRow:
             if node.is_spent:
                 self._fall_back(look)
             return
-        rules = self.text.ask(JointTables.rules_at_fault, token)
+        rules = self.text.ask(lambda tables, state: tables.rules_at_fault(state, token))
         for tried, place in enumerate(self._targets(token, rules)):
             self.counts.fallbacks += tried == 1
             if place >= len(self.ids):
@@ -167,7 +169,7 @@ class RewindingRow:
     def forbidden(self) -> Ids:
         """The tokens that the masks forbid here. Errors: `StateLimitError`."""
         left = None if self._limit is None else self._limit - len(self.ids) - 1
-        return self.text.ask(JointTables.forbidden, left)
+        return self.text.ask(lambda tables, state: tables.forbidden(state, left))
 
     def _blocked(self, probabilities: Probabilities, forbidden: Ids) -> int | None:
         """The forbidden token that would have been written here; None: an allowed one would have been."""
@@ -185,11 +187,11 @@ class RewindingRow:
         """How many tokens stay if it goes back: as far as it should; where that was done too often, to the match."""
         if self._settings.back_to == "text":
             yield self._settled(0)
-        begun = self._starts.begun(self.text, rules, token)
+        begun = self._starts.begun(rules, token)
         if begun is None:
             begun = len(self.ids)
         elif self._settings.back_to == "sentence":
-            yield self._settled(self._starts.sentence(self.ids, begun))
+            yield self._settled(self._starts.sentence(begun, token))
         yield self._settled(begun)
 
     def _settled(self, place: int) -> int:
@@ -223,14 +225,15 @@ class RewindingRow:
         self.counts.rewinds += 1
         self.counts.discarded += len(self.ids) - target
         self.text.cut(target)
+        self._starts.cut(target)
         del self._path[target + 1 :]
 
     def _told(
         self, probabilities: Probabilities, forbidden: Ids, rules: tuple[str, ...], place: int
-    ) -> Blocked:
+    ) -> Rewound:
         allowed = np.delete(probabilities, forbidden)
         best = allowed.max(initial=0.0)
-        return Blocked(
+        return Rewound(
             step=len(self.ids),
             rules=rules,
             removed=min(1.0, float(probabilities[forbidden].sum(dtype=np.float64))),
@@ -248,12 +251,20 @@ class RewindingRow:
             self._held -= oldest.nbytes
             oldest.forget()
 
-    def _fall_back(self, look: Look) -> None:
+    def forget_cut(self) -> None:
+        """Let go of the probabilities of all prefixes that are none of this text: coming again costs a pass."""
+        own = set(self._path)
+        for node in [node for node in self._filled if node not in own]:
+            self._held -= node.nbytes
+            self._filled.remove(node)
+            node.forget()
+
+    def _fall_back(self, look: Prediction) -> None:
         """Let the mask act, since nothing else is left."""
         self.counts.fallbacks += 1
         self._write_masked(look)
 
-    def _write_masked(self, look: Look) -> None:
+    def _write_masked(self, look: Prediction) -> None:
         masked = look.masked()
         token = int(masked.argmax()) if self._greedy else drawn(masked, self._uniform())
         if token is None:

@@ -11,7 +11,8 @@ from nco_guard.scan.holding import StreamVerifier
 from nco_guard.scan.redaction import Redaction, redact, require
 from nco_guard.scan.replacing import REDACTED, Replacement, default_replacement
 from nco_guard.scan.safe_ends import SafeEnds
-from nco_guard.scan.verifier import FindingStream, Verifier, verify
+from nco_guard.scan.streams import FindingStream
+from nco_guard.scan.verifier import Verifier, verify
 
 __all__ = [
     "REDACTED",

@@ -18,11 +18,19 @@ from functools import cache
 
 from nco_guard.automata.charsets import CharSet, complement, same_letter, word
 from nco_guard.automata.patterns.fsm import FsmMachine
-from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, alternation
+from nco_guard.automata.patterns.syntax import (
+    Alternation,
+    Assertion,
+    Chars,
+    Lookaround,
+    Node,
+    Repeat,
+    alternation,
+)
 from nco_guard.automata.patterns.syntax import Sequence as Items
 from nco_guard.automata.patterns.syntax import sequence as joined
 
-__all__ = ["ANY", "HEAD", "Probe", "fsm_probes", "node_probes", "rate", "string_probes"]
+__all__ = ["ANY", "HEAD", "Probe", "fsm_probes", "node_probes", "string_probes"]
 
 HEAD = 4
 """So many characters are looked at together first."""
@@ -213,7 +221,7 @@ def _branches(node: Node) -> list[tuple[Node, ...]]:
     while waiting:
         items = waiting.pop()
         at = 0
-        while at < len(items) and isinstance(items[at], (Assertion, Look)):
+        while at < len(items) and isinstance(items[at], (Assertion, Lookaround)):
             at += 1
         if at == len(items):
             found.append(items)
@@ -241,7 +249,7 @@ def _options(items: tuple[Node, ...]) -> Iterator[Probe | None]:
     run, shortest, longest = 0, 0, 0
     endless = False
     for at, (item, form) in enumerate(zip(items[:-1], forms, strict=False)):
-        if isinstance(item, (Assertion, Look)):
+        if isinstance(item, (Assertion, Lookaround)):
             continue
         run |= form.anywhere
         shortest += form.shortest
@@ -276,7 +284,7 @@ def _before(items: Sequence[Node]) -> int:
     """What can precede a match: of the assertions that it begins with, those about one character."""
     found, at = ANY, 0
     for at, item in enumerate(items):
-        if isinstance(item, Look) and item.behind and isinstance(item.body, Chars):
+        if isinstance(item, Lookaround) and item.behind and isinstance(item.body, Chars):
             ranges = complement(item.body.ranges) if item.negative else item.body.ranges
             found &= codes_of(ranges) | 1
         elif isinstance(item, Assertion):
@@ -288,7 +296,7 @@ def _before(items: Sequence[Node]) -> int:
                 words = _inside(word(item.ascii_only))
                 if first and first[0] & ~words == 0:
                     found &= _not_in_words(item.ascii_only)
-        elif not isinstance(item, Look):
+        elif not isinstance(item, Lookaround):
             break
     return found
 

@@ -11,24 +11,30 @@ __all__ = ["Exposure", "Finding", "Report", "in_text_order"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One match: `text[start:end]`, offsets in code points. `mode` is the rule's."""
+    """One match: `text[start:end]`, offsets in code points. `mode` is the rule's.
+
+    Where a text was given in parts, offsets are those in all parts, joined. `part`: the number of the part in which
+    the match is by itself; None: of the text as a whole.
+    """
 
     rule_id: str
     start: int
     end: int
     mode: Literal["hard", "soft", "monitor"] = "hard"
+    part: int | None = None
 
 
 def in_text_order(findings: Iterable[Finding]) -> list[Finding]:
     """Findings as reports list them."""
-    return sorted(findings, key=lambda found: (found.start, found.end, found.rule_id))
+    return sorted(findings, key=lambda found: (found.start, found.end, found.rule_id, found.part or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a policy has to say about a text. Holds offsets, never the text.
 
-    `findings` are in order of their start. `ok`: no hard rule has a match; soft and monitor rules may.
+    `findings` are in order of their start. `ok`: no hard rule has a match; soft and monitor rules may. Of a text in
+    parts it is a report on these, joined.
     """
 
     policy_digest: str

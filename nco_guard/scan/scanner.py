@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nco_guard.automata import AlternatingMachine, SubstringSearcher
-from nco_guard.automata.patterns.searching import Plain, plain
+from nco_guard.automata.patterns.searching import plain
 from nco_guard.automata.spans.follower import Follower, Searcher, Source, follow, source_of, spans_at
-from nco_guard.automata.spans.machines import Cursor, Runs, runs_of
+from nco_guard.automata.spans.machines import Runs, runs_of
 from nco_guard.compiler import CompiledRule
 from nco_guard.errors import StateLimitError
 from nco_guard.policy import StringRule
@@ -33,9 +33,6 @@ Places = NDArray[np.int64]
 _LONG_LIST = 2_000
 # With more places than one in so many characters, reading all characters once is quicker.
 _DENSE = 12
-# After so many steps that no text has taken before, more than one in so many characters, reading ahead is given up.
-_NEW = 4_096
-_OFTEN = 8
 
 
 @dataclass(slots=True)
@@ -117,7 +114,6 @@ class RuleScanner:
         self._strings = searcher if isinstance(searcher, SubstringSearcher) else None
         self._machine = None if isinstance(searcher, SubstringSearcher) else plain(searcher)[0]
         self.reach = self._source.reach
-        self._moves: dict[int, tuple[int, bool, bool]] = {}
         self.__dict__.pop("_tails", None)
 
     @property
@@ -181,13 +177,7 @@ class RuleScanner:
         places = None if hits is None else self._places(row, codes, hits)
         if places is None or (self._machine is not None and len(places) * _DENSE > len(row.text)):
             for index in range(len(row.lows)):
-                stretch = row.stretch(index)
-                every: Iterable[int] = ()
-                if self._machine is not None:
-                    every = self._ends_ahead(self._machine, row.text, stretch)
-                elif self._strings is not None:
-                    every = self._strings.places(row.text, stretch.start, stretch.high)
-                for start, end in self._within(row.text, stretch, every):
+                for start, end in self._within(row.text, row.stretch(index), None):
                     yield index, start, end
             return
         if not len(places):
@@ -199,9 +189,10 @@ class RuleScanner:
             for start, end in self._within(row.text, row.stretch(index), places[first:last].tolist()):
                 yield index, start, end
 
-    def _within(self, text: str, stretch: Stretch, places: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """The matches that start at some of these places, leftmost first, longest, not overlapping."""
+    def _within(self, text: str, stretch: Stretch, places: Iterable[int] | None) -> Iterator[tuple[int, int]]:
+        """The matches that start at some of these places, leftmost first, longest, not overlapping; None: anywhere."""
         follower = _follower(self._source, text, stretch)
+        places = follower.candidates(stretch.start) if places is None else places
         for place, end in spans_at(follower, places, stretch.start):
             if end is None:
                 stretch.left = place
@@ -245,41 +236,6 @@ class RuleScanner:
                 kept.append(place)
         self.steps += 0 if follower is None else follower.steps
         return np.array(kept, np.int64)
-
-    def _ends_ahead(self, machine: Plain, text: str, stretch: Stretch) -> Iterator[int]:
-        """Places from which a match can start, found by one pass that sees where matches are complete."""
-        low = max(stretch.low if stretch.opens else 0, stretch.start - self.reach - 1)
-        state, count, moves = machine.start, machine.classes.count, self._moves
-        # No match that is under way began before `fresh`.
-        fresh = max(low, stretch.start)
-        place, new = low, 0
-        for cls in machine.classes.of_text(text[low : stretch.high]):
-            key = state * count + cls
-            move = moves.get(key)
-            if move is None:
-                new += 1
-                # Where every character leads to something new, to try each place costs less, and far less memory.
-                if machine.crowded or (new > _NEW and new * _OFTEN > place - low):
-                    yield from range(fresh, stretch.high + 1)
-                    return
-                move = moves[key] = self._move(machine, state, cls)
-            place += 1
-            state, matched, clear = move
-            if matched:
-                yield from range(fresh, place)
-                fresh = max(fresh, place)
-            elif clear and place > fresh:
-                fresh = place
-        if not stretch.closes or not machine.may_end(state):
-            yield from range(fresh, stretch.high + 1)
-
-    @staticmethod
-    def _move(machine: Plain, state: int, cls: int) -> tuple[int, bool, bool]:
-        """The next state, whether a match is complete, and whether none that began before it is under way."""
-        every, under_way = Cursor(machine, state), Cursor(machine, state)
-        completes = every.read(cls)
-        under_way.follow(cls)
-        return every.state, completes, machine.is_bare(under_way.state)
 
 
 def _follower(source: Source, text: str, s: Stretch) -> Follower:

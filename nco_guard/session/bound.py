@@ -6,26 +6,31 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from nco_guard.arguments import whole
-from nco_guard.compiler import CompiledPolicy, compiled_of
+from nco_guard.compiler import CompiledPolicy, Constraint, compiled_of
 from nco_guard.copies import Shared
 from nco_guard.errors import (
     ArgumentError,
     MissingExtraError,
     PolicyError,
+    ShapeError,
     StateLimitError,
     UnsupportedError,
 )
 from nco_guard.masking import JointTables
+from nco_guard.masking.answers import Tables
 from nco_guard.masking.enumeration import MAX_BYTES, MAX_STATES, byte_automaton, first_states, token_table
 from nco_guard.policy import Policy
 from nco_guard.session.session import Session
 from nco_guard.session.state import Context, TextState
+from nco_guard.shapes import Shape
+from nco_guard.shapes.states import ShapeStates, shape_states
+from nco_guard.shapes.together import ShapedTables
 from nco_guard.storage.store import Store
 from nco_guard.tokens import Vocabulary, shared_tree
 
@@ -39,6 +44,9 @@ __all__ = ["BoundGuard"]
 
 _DEFAULT_LIMIT = 512 << 20
 _GROWTH = 0.1  # of an automaton since it was kept, for which it is kept again when the interpreter ends
+#: Stands in place of a rule where JSON would say something else than is written.
+JSON_RULE = "json-text"
+_PLAIN_JSON = (JSON_RULE,)
 _to_save_at_exit: weakref.WeakSet[BoundGuard] = weakref.WeakSet()
 
 
@@ -77,8 +85,13 @@ class BoundGuard(Shared):
         memory_limit: int | None = None,
         store: Store | None = None,
         like: BoundGuard | None = None,
+        shape: Shape | None = None,
     ) -> None:
-        """`like`: a guard over the same vocabulary. What it has found about rules that are also these is shared."""
+        """`like`: a guard over the same vocabulary. What it has found about rules that are also these is shared.
+
+        `shape`: what texts are to look like, enforced together with the policy. A JSON shape also brings the constraint
+        by which JSON says what it is written as (`automata.json_text`).
+        """
         compiled = compiled_of(compiled)
         if not isinstance(vocabulary, Vocabulary):
             raise ArgumentError(
@@ -94,6 +107,10 @@ class BoundGuard(Shared):
         self._wanted_limit = memory_limit
         self._memory_limit = _DEFAULT_LIMIT if memory_limit is None else memory_limit
         self._store = store
+        self.shape = shape
+        self.begun = ""
+        self._states: ShapeStates | None = None
+        self._shaped: ShapedTables | None = None
         self._tree = shared_tree(vocabulary, store)
         self._tree_seconds = time.perf_counter() - started
         self._lock = threading.Lock()
@@ -107,15 +124,44 @@ class BoundGuard(Shared):
         self.fallback_id = self._find_fallback()
         started = time.perf_counter()
         self._tables = self._first_tables() if like is None else self._joined_to(like.tables)
-        self._settle_limit(like)
+        self._fix_limit(like)
         self._tables_seconds = time.perf_counter() - started
         if store is not None:
             self._tables.save()
             _to_save_at_exit.add(self)
+        if shape is not None:
+            self._refuse_impossible()
+
+    def _refuse_impossible(self) -> None:
+        """Refuse a shape of which no text can be written."""
+        tables = self.answers
+        if len(tables.forbidden(tables.start)) < self.vocabulary.width:
+            return
+        alone = self._states is not None and len(self._states.exits(self._states.start).ids)
+        under = f" under the policy {self.policy.name!r}" if alone else " by this tokenizer"
+        raise ShapeError(f"no text of this shape can be written{under}; widen the shape, or the policy")
+
+    def _constraints(self, known: Sequence[Constraint] = ()) -> tuple[Constraint, ...]:
+        """The policy's; where the shape is JSON, also those of its values, and that of JSON."""
+        vocabulary = self.vocabulary
+        found = self._compiled.constraints(
+            vocabulary.rewriting,
+            borders=bool(vocabulary.borders),
+            regions=vocabulary.regions,
+            reuse=known,
+        )
+        if self.shape is None or not self.shape.says_json:
+            return found
+        if self.shape.kind == "json":
+            found = (*found, *self._compiled.value_constraints(known))
+        source = _PLAIN_JSON if self.shape.kind == "json" else (*_PLAIN_JSON, self.shape.digest)
+        kept = [each for each in known if each.source == source]
+        plain = None if kept else self.shape.plain()
+        return (*found, *(kept if plain is None else [Constraint((JSON_RULE,), plain, source=source)]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        bind = partial(BoundGuard, memory_limit=self._wanted_limit, store=self._store)
-        return bind, (self._compiled, self.vocabulary)
+        bind = partial(_bound, memory_limit=self._wanted_limit, store=self._store, shape=self.shape)
+        return bind, (self.begun, self._compiled, self.vocabulary)
 
     def __repr__(self) -> str:
         return f"BoundGuard(policy={self.policy.name!r}, vocabulary={self.vocabulary!r})"
@@ -130,7 +176,7 @@ class BoundGuard(Shared):
                 return token
         raise PolicyError("is no single token of this tokenizer; choose one that is", field="fallback")
 
-    def _settle_limit(self, like: BoundGuard | None) -> None:
+    def _fix_limit(self, like: BoundGuard | None) -> None:
         """Refuse a memory limit, or raise the default one, that fresh tables would meet before they are of use."""
         held = self._tables.nbytes
         if like is not None:
@@ -151,9 +197,20 @@ class BoundGuard(Shared):
         return self._fresh() if self._store is not None and self._large(tables) else tables
 
     def _joined_to(self, known: JointTables) -> JointTables:
-        constraints = self._compiled.constraints(self.vocabulary.rewriting, reuse=known.constraints)
+        constraints = self._constraints(known.constraints)
         limit = self._memory_limit
         return JointTables(constraints, self.vocabulary, self._tree, memory_limit=limit, like=known)
+
+    def begun_by(self, text: str) -> BoundGuard:
+        """This guard for replies of which the prompt ends with a beginning, where they are cut into fields.
+
+        Cost: none; what either finds is shared.
+        """
+        if text == self.begun:
+            return self
+        begun = object.__new__(BoundGuard)
+        vars(begun).update(vars(self), begun=text)
+        return begun
 
     def revised(self, compiled: CompiledPolicy) -> BoundGuard:
         """This vocabulary under a policy that was revised from this one's (`CompiledPolicy.revised`).
@@ -161,8 +218,13 @@ class BoundGuard(Shared):
         Cost: that of what is new in the policy. This guard stays as it is.
         """
         return BoundGuard(
-            compiled, self.vocabulary, memory_limit=self._wanted_limit, store=self._store, like=self
-        )
+            compiled,
+            self.vocabulary,
+            memory_limit=self._wanted_limit,
+            store=self._store,
+            like=self,
+            shape=self.shape,
+        ).begun_by(self.begun)
 
     def _large(self, tables: JointTables) -> bool:
         return 2 * tables.base_nbytes > self._memory_limit
@@ -170,9 +232,7 @@ class BoundGuard(Shared):
     def _fresh(self, like: JointTables | None = None, store: Store | None = None) -> JointTables:
         if like is not None and (like.worn or self._large(like)):
             like = None  # what could be shared is most of it, or can go no further: begin anew, automata included
-        constraints = (
-            self._compiled.constraints(self.vocabulary.rewriting) if like is None else like.constraints
-        )
+        constraints = self._constraints() if like is None else like.constraints
         return JointTables(
             constraints,
             self.vocabulary,
@@ -203,8 +263,24 @@ class BoundGuard(Shared):
         return any(rule.context == "prompt" for rule in self.policy.rules)
 
     @property
+    def answers(self) -> Tables:
+        """What texts ask: the current tables, or these and the shape. States belong to what they came from."""
+        tables = self.tables
+        if self.shape is None:
+            return tables
+        shaped = self._shaped
+        if shaped is None or shaped.inner is not tables or shaped.nbytes > self._memory_limit:
+            with self._lock:
+                shaped = self._shaped
+                if shaped is None or shaped.inner is not tables or shaped.nbytes > self._memory_limit:
+                    if self._states is None or (shaped is not None and shaped.inner is tables):
+                        self._states = shape_states(self.shape, self.vocabulary, tables.tokens_needed)
+                    shaped = self._shaped = ShapedTables(tables, self._states)
+        return shaped
+
+    @property
     def tables(self) -> JointTables:
-        """The current tables. States belong to the tables that they came from."""
+        """The current tables of the policy. States belong to the tables that they came from."""
         if self._tables.full:
             with self._lock:
                 if self._tables.full:
@@ -215,7 +291,8 @@ class BoundGuard(Shared):
     @property
     def limits_met(self) -> bool:
         """Whether some text has met a limit so far: of an automaton, or of how far ways out are looked for."""
-        return self._limits_met or self._tables.worn or self._tables.undecided_masks > 0
+        open_ = self._tables.undecided_masks + (0 if self._shaped is None else self._shaped.undecided_masks)
+        return self._limits_met or self._tables.worn or open_ > 0
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -227,7 +304,7 @@ class BoundGuard(Shared):
             "constraints": len(tables.constraints),
             "automaton_states": sum(c.automaton.state_count for c in tables.constraints),
             "joint_states": tables.state_count,
-            "undecided_masks": tables.undecided_masks,
+            "undecided_masks": (self._shaped or tables).undecided_masks,
             "tree_nodes": len(self._tree),
             "tree_bytes": self._tree.nbytes,
             "table_bytes": tables.nbytes,
@@ -261,6 +338,8 @@ class BoundGuard(Shared):
         Errors: `StateLimitError` where they do not suffice, naming sizes and bounds (many patterns that count have too
         many joint states); `UnsupportedError` for rules that read the prompt; `MissingExtraError` without torch.
         """
+        if self.shape is not None:
+            raise UnsupportedError("device tables: a shape has no table of all its states; use tables='host'")
         if self.needs_context:
             raise UnsupportedError(
                 "device tables: a rule with context='prompt' begins in as many states as there are prompts; use "
@@ -281,7 +360,7 @@ class BoundGuard(Shared):
                 raise self._refused[2]
             started = time.perf_counter()
             # Automata of their own: those of the host's tables would keep every state that is found here.
-            constraints = self._compiled.constraints(self.vocabulary.rewriting)
+            constraints = self._constraints()
             try:
                 automaton = byte_automaton(
                     constraints, first_states(constraints, self.vocabulary), max_states=max_states
@@ -296,8 +375,16 @@ class BoundGuard(Shared):
 
     @contextmanager
     def explaining(self) -> Iterator[Explainer]:
-        """What explains the masks; made at the first call, with automata of its own, and kept until these are full."""
+        """What explains the masks; made at the first call, with automata of its own, and kept until these are full.
+
+        Errors: `UnsupportedError` where there is a shape.
+        """
         from nco_guard.analysis.explain import Explainer  # who asks for no explanation does not wait for it
+
+        if self.shape is not None:
+            raise UnsupportedError(
+                "explain: masks of a policy alone are explained; ask a guard without the shape"
+            )
 
         with self._explainer_lock:
             if self._explainer is None:
@@ -323,6 +410,22 @@ class BoundGuard(Shared):
         if isinstance(context, str):
             return context.encode("utf-8", "replace")
         return self.vocabulary.context_bytes(context)
+
+    def prompt_text(self, context: Context) -> str:
+        """A prompt as rules that look at it read it in finished text; "" where none does.
+
+        All of it: an end-of-sequence token, as chat templates put it after each turn, ends nothing here.
+        """
+        context = _checked(context)
+        if context is None or not self.needs_context:
+            return ""
+        if isinstance(context, str):
+            return context.encode("utf-8", "replace").decode()
+        return self.vocabulary.continuation_of(context, ())[0]
+
+
+def _bound(begun: str, *policy: Any, **options: Any) -> BoundGuard:
+    return BoundGuard(*policy, **options).begun_by(begun)
 
 
 def _checked(context: Context) -> Context:

@@ -179,7 +179,7 @@ class RowTracker:
 
     def _states(self, last: Sequence[int], length: int) -> list[int]:
         """The states of texts that end with these tokens, if these are no part of their prompts."""
-        self._tables = [source.tables for source in self._sources]
+        self._tables = [source.answers for source in self._sources]
         tables = [self._tables[policy] for policy in self._policies]
         rows = zip(self._texts, tables, self._prompts, last, strict=True)
         states: list[int] = []

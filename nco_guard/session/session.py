@@ -15,7 +15,7 @@ from nco_guard.errors import (
     GenerationError,
     TokenizerError,
 )
-from nco_guard.masking import ENDED, VIOLATED, JointTables
+from nco_guard.masking import ENDED, VIOLATED
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.session.state import Bound, Context, TextState
 
@@ -69,7 +69,7 @@ class Session:
         `ArgumentValueError` for a negative one.
         """
         left = _checked_remaining(remaining)
-        return self._text.ask(JointTables.forbidden, left)
+        return self._text.ask(lambda tables, state: tables.forbidden(state, left))
 
     def mask(self, remaining: int | None = None) -> NDArray[np.bool_]:
         """bool [vocab_width], True = forbidden. Cost: O(vocab_width); `forbidden_ids` is the sparse form."""
@@ -80,7 +80,7 @@ class Session:
     def penalties(self) -> NDArray[np.float32]:
         """float32 [vocab_width]: what soft rules subtract from each logit."""
         amounts = np.zeros(self._width, np.float32)
-        ids, values = self._text.ask(JointTables.penalties)
+        ids, values = self._text.ask(lambda tables, state: tables.penalties(state))
         amounts[ids] = values
         return amounts
 
@@ -116,8 +116,8 @@ class Session:
         """Why a token is forbidden here, or, without one, what all rules forbid here and why.
 
         Agrees with `mask(remaining)` for every token: one is forbidden if and only if some reason given forbids it.
-        What comes back holds rule ids and offsets in `text`, never text. `limit`: how many forbidden tokens the
-        whole explanation shows; all are counted.
+        What comes back holds rule ids and offsets in `text`, never text; no offsets where borders cut it. `limit`: how
+        many forbidden tokens the whole explanation shows; all are counted.
 
         Cost: for developers, not for decoding. At first an automaton for each rule; then each rule's steps over the
         text and over what is forbidden (over the vocabulary, if rules are soft or monitored). Errors:
@@ -149,7 +149,7 @@ class Session:
     @property
     def may_end(self) -> bool:
         """Whether the text may end here (and so whether end-of-sequence is allowed)."""
-        return self._text.ask(JointTables.may_end)
+        return self._text.ask(lambda tables, state: tables.may_end(state))
 
     @property
     def dead_end(self) -> bool:
@@ -175,7 +175,7 @@ class Session:
         """The text so far, as the tokenizer decodes it; an unfinished character at its end shows as U+FFFD."""
         return self._text.bound.vocabulary.text_of(self._text.ids)
 
-    def under(self, bound: Bound) -> Session:
+    def with_guard(self, bound: Bound) -> Session:
         """This text under another bound guard, e.g. one with a rule more; this session stays as it is.
 
         Cost: a step a token. Errors: `ForbiddenTokenError` if the text breaks that guard's policy already,

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from nco_guard.errors import StateLimitError
-from nco_guard.masking import LIMITED, VIOLATED, JointTables
+from nco_guard.masking import LIMITED, VIOLATED
+from nco_guard.masking.answers import Tables
 from nco_guard.tokens import Vocabulary
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ class Bound(Protocol):
     """What texts need of a `BoundGuard`."""
 
     vocabulary: Vocabulary
+    begun: str
 
     @property
-    def tables(self) -> JointTables:
+    def answers(self) -> Tables:
         """The present tables; others once a limit was met."""
 
     @property
@@ -40,7 +42,10 @@ class Bound(Protocol):
         """Whether any rule looks at the prompt."""
 
     def context_bytes(self, context: Context) -> bytes:
-        """The text of a prompt, as rules read it."""
+        """A prompt as the automata are fed it."""
+
+    def prompt_text(self, context: Context) -> str:
+        """A prompt as rules read it in finished text."""
 
     def explaining(self) -> AbstractContextManager[Explainer]:
         """What explains the masks."""
@@ -65,11 +70,11 @@ class TextState:
         self.ids: list[int] = []
         # The states before and after each token, but for the last ones where these were not read yet.
         self._states: list[int] = []
-        self._tables: JointTables | None = None
+        self._tables: Tables | None = None
         self.forced: set[int] = set()
         self._limited = False
 
-    def state(self, tables: JointTables) -> int:
+    def state(self, tables: Tables) -> int:
         """The joint state in these tables.
 
         Errors: `StateLimitError` where it cannot be found there; they are worn then, and the guard has others.
@@ -87,29 +92,30 @@ class TextState:
             states.append(state)
         return states[-1]
 
-    def _start(self, tables: JointTables) -> int:
-        if self.context is None or not self.bound.needs_context:
+    def _start(self, tables: Tables) -> int:
+        begun = self.bound.begun
+        if not begun and (self.context is None or not self.bound.needs_context):
             return tables.start
-        return tables.start_after(self.bound.context_bytes(self.context))
+        return tables.start_after(self.bound.context_bytes(self.context), begun)
 
-    def ask(self, question: Callable[[JointTables, int, Unpack[Ts]], T], *further: *Ts) -> T:
+    def ask(self, question: Callable[[Tables, int, Unpack[Ts]], T], *further: *Ts) -> T:
         """Ask the present tables about the state; where a limit is met, fresh ones, once.
 
         Another thread may replace the tables at any moment: what belongs together is asked in one question. Errors:
         `StateLimitError` where this text alone is too much for a rule; the guard is whole for all others.
         """
-        tables = self.bound.tables
+        tables = self.bound.answers
         try:
             return question(tables, self.state(tables), *further)
         except StateLimitError:
-            tables = self.bound.tables
+            tables = self.bound.answers
             return question(tables, self.state(tables), *further)
 
-    def advance(self, token: int) -> tuple[JointTables, int, int]:
+    def advance(self, token: int) -> tuple[Tables, int, int]:
         """Append a token, unless it is forbidden or the text has ended: the tables, the states before and after it."""
         return self.ask(lambda tables, before: (tables, before, self.step(tables, before, token)))
 
-    def step(self, tables: JointTables, state: int, token: int) -> int:
+    def step(self, tables: Tables, state: int, token: int) -> int:
         """`advance` within a question: where the state in its tables is known."""
         after = tables.next(state, token)
         if state >= 0 and after != VIOLATED:
@@ -117,7 +123,7 @@ class TextState:
             self._states.append(after)
         return after
 
-    def write(self, tables: JointTables, place: int, token: int) -> int:
+    def write(self, tables: Tables, place: int, token: int) -> int:
         """Put a token after so many, whatever it is, in place of those that stood there: the state in these tables.
 
         To do it again changes nothing, nor does a place before the beginning. Errors: as `state`.
@@ -135,7 +141,7 @@ class TextState:
             ids.append(token)
         return self.state(tables)
 
-    def rewrite(self, tables: JointTables, ids: list[int]) -> int:
+    def rewrite(self, tables: Tables, ids: list[int]) -> int:
         """Have these tokens: the state in these tables. Where they go on from what stood there, that is not read again.
 
         Errors: as `state`.

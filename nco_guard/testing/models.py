@@ -163,8 +163,13 @@ def _biased_classes() -> tuple[Any, Any]:
         # transformers evaluates the annotations of a model class, where torch is not a global name here.
         bonus: Any = None
 
-        def forward(self, input_ids: Any = None, **kwargs: Any) -> Any:
-            output = super().forward(input_ids=input_ids, **kwargs)
+        # transformers prepares the inputs that it finds by name.
+        def forward(
+            self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, **kwargs: Any
+        ) -> Any:
+            output = super().forward(
+                input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, **kwargs
+            )
             if self.bonus is not None and input_ids is not None:
                 kept = output.logits.shape[1]
                 output.logits = output.logits + self.bonus[input_ids[:, -kept:]]

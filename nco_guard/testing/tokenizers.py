@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nco_guard.arguments import choice, whole
 from nco_guard.errors import MissingExtraError
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["Family", "tiny_tokenizer", "toy_vocabulary"]
+__all__ = ["FAMILIES", "Family", "tiny_tokenizer", "toy_vocabulary"]
 
 Family = Literal["byte-level", "byte-fallback", "unigram", "wordpiece"]
 """Kinds of tokenizer, by how a token becomes text."""
+FAMILIES: tuple[Family, ...] = get_args(Family)
 
 _TEXTS = (
     "The quick brown fox jumps over the lazy dog. A class of passengers, an analysis, a document.",
@@ -70,7 +71,7 @@ def tiny_tokenizer(
     template.
 
     Its end of sequence is `</s>`, its pad `<pad>`, both special, beside `<unk>` and `special_tokens`.
-    "byte-level" and "byte-fallback" can write every byte.
+    "byte-level" and "byte-fallback" can write every byte. The same texts give the same tokens in every process.
     `vocab_size` is an upper bound of what is learnt; byte-fallback has 256 byte tokens on top of it. Raises
     `MissingExtraError` without the extra `hf`, `ArgumentValueError` for another family.
 
@@ -137,16 +138,34 @@ def _unigram(texts: Sequence[str], settings: dict[str, Any]) -> Any:
     raw.pre_tokenizer = pre_tokenizers.Metaspace()
     raw.decoder = decoders.Metaspace()
     raw.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **settings))
-    return raw
+    # Training numbers tokens of equal scores as they come: put in order, a tokenizer is the same in every process.
+    state = json.loads(raw.to_str())
+    vocab: list[tuple[str, float]] = state["model"]["vocab"]
+    special = len(settings["special_tokens"])
+    scored = sorted(((piece, round(score, 3)) for piece, score in vocab[special:]), key=_by_score)
+    state["model"]["vocab"] = [*vocab[:special], *scored]
+    return Tokenizer.from_str(json.dumps(state))
+
+
+def _by_score(scored: tuple[str, float]) -> tuple[float, str]:
+    return -scored[1], scored[0]
 
 
 def _wordpiece(texts: Sequence[str], settings: dict[str, Any]) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    raw = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    # Training of words' pieces differs from process to process, that of pairs does not.
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special: list[str] = settings["special_tokens"]
+    halved = settings | {"vocab_size": len(special) + (settings["vocab_size"] - len(special)) // 2}
+    trained.train_from_iterator(texts, trainers.BpeTrainer(**halved))
+    pieces = [piece for piece, _ in sorted(trained.get_vocab().items(), key=lambda entry: entry[1])]
+    pieces += [f"##{piece}" for piece in pieces[len(special) :]]
+    raw = Tokenizer(models.WordPiece({piece: place for place, piece in enumerate(pieces)}, unk_token="<unk>"))
+    raw.add_special_tokens(special)
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     raw.decoder = decoders.WordPiece()
-    raw.train_from_iterator(texts, trainers.WordPieceTrainer(**settings))
     return raw
 
 

@@ -7,6 +7,7 @@ sign of which tokenizer it is. They come as `decode` shows them to a decoder of 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,7 +16,7 @@ from nco_guard.automata import Rewriting
 from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import digest
 from nco_guard.tokens.families import CLEANUP, Decoding, decoding_of
-from nco_guard.tokens.mistral import VocabularyParts
+from nco_guard.tokens.readers import CleanUp, VocabularyParts
 
 __all__ = ["BackendText", "backend_of"]
 
@@ -92,6 +93,14 @@ class BackendText:
         """What `decode` does to the joined bytes of all tokens."""
         prefix = self.decoding.first_prefix
         return Rewriting(prefix, self.cleanup) if prefix is not None or self.cleanup else None
+
+    def literals(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """What tokens say where none is skipped; nothing for ids without a token."""
+        strings = dict(enumerate(self.joined.split(" "))) if self.joined is not None else self.strings
+        known = strings | {index: string for index, (string, _, _) in self.added.items()}
+        wanted = [index for index in ids if index in known]
+        found = dict(zip(wanted, self.decoding.contents([known[index] for index in wanted]), strict=True))
+        return {index: found.get(index, b"") for index in ids}
 
     def pieces(self, name: str, *, skip_special_tokens: bool) -> VocabularyParts:
         """What each id adds to the text. `TokenizerError`, naming `name`, where that cannot be said exactly."""
@@ -170,12 +179,9 @@ def _joined_strings(backend: Any) -> str | None:
 
 def _cleanup(tokenizer: Any, backend: Any, name: str) -> tuple[tuple[bytes, bytes], ...]:
     """What transformers replaces in decoded text under `clean_up_tokenization_spaces`, in its order."""
-    if not getattr(tokenizer, "clean_up_tokenization_spaces", False):
-        return ()
+    told = CleanUp.of(tokenizer)
     # Llama-3 ships with this flag on, and transformers ignores it for BPE models unless told twice.
-    if type(backend.model).__name__ == "BPE" and not getattr(
-        tokenizer, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", False
-    ):
+    if not told.wanted or (type(backend.model).__name__ == "BPE" and not told.of_bpe):
         return ()
     expected = _CLEANUP_PROBE
     for old, new in CLEANUP:

@@ -35,7 +35,7 @@ from nco_guard.automata.charsets import code_points
 from nco_guard.automata.combine.rewriting import CONTINUATION
 from nco_guard.errors import TokenizerError
 
-__all__ = ["CLEANUP", "Decoding", "cut", "decoding_of"]
+__all__ = ["CLEANUP", "Decoding", "decoding_of"]
 
 # What `clean_up_tokenization` of transformers replaces in the whole text, one after another.
 CLEANUP = (

@@ -13,30 +13,19 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 from nco_guard.automata import Rewriting
 from nco_guard.automata.combine.rewriting import BOUNDARY
 from nco_guard.errors import TokenizerError
+from nco_guard.tokens.readers import CleanUp, VocabularyParts
 
-__all__ = ["VocabularyParts", "mistral_pieces"]
+__all__ = ["mistral_literals", "mistral_pieces"]
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _LETTERS = string.ascii_lowercase.encode()
 _DROPPED = (*(bytes([byte]) for byte in b"lang:"), _LETTERS, _LETTERS)
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularyParts:
-    """What a vocabulary is made of; see `Vocabulary`."""
-
-    tokens: list[bytes]
-    special_ids: set[int]
-    unusable_ids: set[int]
-    strips_first_space: bool
-    family: str
-    rewriting: Rewriting | None
 
 
 def mistral_pieces(tokenizer: Any, name: str, *, skip_special_tokens: bool) -> VocabularyParts | None:
@@ -44,11 +33,10 @@ def mistral_pieces(tokenizer: Any, name: str, *, skip_special_tokens: bool) -> V
 
     Raises `TokenizerError` for settings that are not modelled, naming `name`.
     """
-    instruct = getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None)
-    inner = getattr(instruct, "tokenizer", None)
-    if inner is None or not hasattr(inner, "n_words"):
+    inner = _inner(tokenizer)
+    if inner is None:
         return None
-    if getattr(tokenizer, "clean_up_tokenization_spaces", False):
+    if CleanUp.of(tokenizer).wanted:
         raise TokenizerError(
             f"tokenizer {name}: clean_up_tokenization_spaces is not modelled for Mistral's own tokenizers; set "
             f"tokenizer.clean_up_tokenization_spaces = False"
@@ -64,6 +52,20 @@ def mistral_pieces(tokenizer: Any, name: str, *, skip_special_tokens: bool) -> V
     for index in pieces.unusable_ids:
         pieces.tokens[index] = b""
     return pieces
+
+
+def mistral_literals(tokenizer: Any, ids: Iterable[int]) -> dict[int, bytes] | None:
+    """What tokens of a `MistralCommonBackend` say where none is skipped; None for any other object."""
+    inner = _inner(tokenizer)
+    if inner is None:
+        return None
+    return {index: inner.id_to_piece(index).encode() for index in ids}
+
+
+def _inner(tokenizer: Any) -> Any:
+    instruct = getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None)
+    inner = getattr(instruct, "tokenizer", None)
+    return inner if hasattr(inner, "n_words") else None
 
 
 def _rewriting(skip_special_tokens: bool) -> Rewriting | None:

@@ -16,14 +16,11 @@ from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import backend_of
 from nco_guard.tokens.binding import Binding
 from nco_guard.tokens.prefix_tree import PrefixTree
+from nco_guard.tokens.readers import CleanUp
 from nco_guard.tokens.vocabulary import Vocabulary, read_vocabulary
 
 __all__ = ["shared_tree", "shared_vocabulary", "state_of", "tokenizer_size"]
 
-_CLEANUP_SETTINGS = (
-    "clean_up_tokenization_spaces",
-    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-)
 _KEPT_SETTINGS = 4
 
 _lock = threading.RLock()
@@ -51,9 +48,8 @@ def state_of(tokenizer: Any) -> tuple[Hashable, ...]:
     backend = backend_of(tokenizer)
     decoder = None if backend is None or backend.decoder is None else bytes(backend.decoder.__getstate__())
     special = getattr(tokenizer, "all_special_ids", ())
-    cleanup = tuple(bool(getattr(tokenizer, name, False)) for name in _CLEANUP_SETTINGS)
     eos = getattr(tokenizer, "eos_token_id", None)
-    return (tokenizer_size(tokenizer), decoder, tuple(special), cleanup, repr(eos))
+    return (tokenizer_size(tokenizer), decoder, tuple(special), CleanUp.of(tokenizer), repr(eos))
 
 
 def shared_vocabulary(

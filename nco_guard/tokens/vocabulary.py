@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,15 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.automata import Rewriting
+from nco_guard.automata import BORDER, Cutting, Rewriting
+from nco_guard.automata.combine.borders import parts_of_bytes
 from nco_guard.automata.combine.rewriting import BOUNDARY, CONTINUATION
 from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import Store, digest, made_by
 from nco_guard.tokens.backend import BackendText
 from nco_guard.tokens.binding import Binding
-from nco_guard.tokens.mistral import VocabularyParts, mistral_pieces
+from nco_guard.tokens.mistral import mistral_literals, mistral_pieces
+from nco_guard.tokens.readers import VocabularyParts
 
-__all__ = ["TextPieces", "Vocabulary", "read_vocabulary"]
+__all__ = ["Vocabulary", "read_vocabulary"]
 
 # What clean-up settings look for, alone, with spaces around, and as continuation pieces.
 _MARKS = frozenset(
@@ -47,6 +48,7 @@ _MARKS = frozenset(
     for before in (b"", b" ", b"  ", bytes([CONTINUATION]))
     for after in (b"", b" ")
 )
+_ILL_FORMED = b"\xf8"  # reads as any other byte that no text has
 _SAMPLED_TOKENS = 300
 _SAMPLED_SEQUENCES = 120
 
@@ -69,7 +71,10 @@ class Vocabulary:
     skip_special_tokens: whether the text that is guarded is `decode(..., skip_special_tokens=True)`.
     rewriting: what `decode` does to the joined bytes of all tokens, or None: WordPiece's first piece,
         `clean_up_tokenization_spaces`, special tokens that separate.
-    digest: SHA-256 (hexadecimal) of all of the above; equal in every process.
+    digest: SHA-256 (hexadecimal) of all that is here; equal in every process.
+    borders, literals: the ids of the tokens that cut a text into parts, sorted, and what each of them says, see
+        `with_borders`. In `tokens` such a token is the byte `automata.BORDER`; nothing, if it ends the text.
+    regions: how marks cut texts into fields, see `with_regions`, or None.
     """
 
     tokens: tuple[bytes, ...]
@@ -82,6 +87,9 @@ class Vocabulary:
     skip_special_tokens: bool
     rewriting: Rewriting | None
     digest: str
+    borders: tuple[int, ...] = ()
+    literals: tuple[bytes, ...] = ()
+    regions: Cutting | None = None
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -131,6 +139,84 @@ class Vocabulary:
             ),
         )
 
+    def with_borders(self, literals: Mapping[int, bytes]) -> Vocabulary:
+        """This vocabulary with tokens that cut a text into parts; `literals`: what each of them says, by its id.
+
+        A text is then guarded in two readings: each part as a text of its own, and all parts joined. What borders say
+        stands in `text_of`, and no rule looks at it. Errors: `TokenizerError` for ids that are no tokens here, for what
+        is no text, and where `decode` rewrites text across tokens (WordPiece, `clean_up_tokenization_spaces`).
+
+        Examples:
+            >>> tokens = [b"ass", b"ume", b"", b""]
+            >>> cut = Vocabulary.build(tokens, eos_ids=[3], special_ids=[2, 3]).with_borders({2: b"<|x|>"})
+            >>> cut.text_of([0, 2, 1]), cut.parts_of([0, 2, 1])
+            ('ass<|x|>ume', ['ass', 'ume'])
+        """
+        ids = tuple(sorted(literals))
+        if (ids and not 0 <= ids[0] <= ids[-1] < self.width) or set(ids) & set(self.unusable_ids):
+            raise TokenizerError(f"borders: only tokens of the vocabulary can cut a text, got {list(ids)}")
+        for token in ids:
+            if not literals[token] or not _is_text(literals[token]):
+                raise TokenizerError(
+                    f"borders: token {token} is no text by itself, so nobody could cut a text at it"
+                )
+        rewriting = self.rewriting
+        if rewriting is not None and (rewriting.prefix is not None or rewriting.replacements):
+            raise TokenizerError(
+                "borders: this tokenizer's decode() rewrites text across tokens (WordPiece, "
+                "clean_up_tokenization_spaces), and what it makes of a part by itself is not modelled; set "
+                "tokenizer.clean_up_tokenization_spaces = False, or use a tokenizer that only joins tokens"
+            )
+        # What is dropped where special tokens are skipped is there where they are kept.
+        rewriting = rewriting and replace(rewriting, drops=())
+        border = bytes([BORDER])
+        tokens = [token.replace(border, _ILL_FORMED) if border in token else token for token in self.tokens]
+        for token in ids:
+            tokens[token] = b"" if token in self._eos else border
+        spelled = tuple(literals[token] for token in ids)
+        hasher = hashlib.sha256(f"{self.digest} cut at {ids!r} {spelled!r}".encode())
+        found = replace(self, tokens=tuple(tokens), rewriting=rewriting, borders=ids, literals=spelled)
+        return replace(found, digest=hasher.hexdigest()) if ids else self
+
+    def with_regions(self, regions: Cutting) -> Vocabulary:
+        """This vocabulary with marks that cut texts into fields: each rule then holds in what is shown of each.
+
+        The text is the raw reply, but for the token that ends it. Errors: `TokenizerError` where special tokens are
+        skipped (a mark may be one), where `decode` rewrites what was joined, and beside borders.
+        """
+        if self.skip_special_tokens and regions.reads_special:
+            raise TokenizerError(
+                "regions: give skip_special_tokens=False, since a mark may be a special token"
+            )
+        if self.rewriting is not None or self.borders:
+            raise TokenizerError(
+                "regions: they are read off the raw reply; give no borders beside them, and set "
+                "tokenizer.clean_up_tokenization_spaces = False"
+            )
+        tokens = [b"" if token in self._eos else data for token, data in enumerate(self.tokens)]
+        regions = regions.begun_by("")
+        digest = hashlib.sha256(f"{self.digest} in {regions!r}".encode()).hexdigest()
+        return replace(self, tokens=tuple(tokens), regions=regions, digest=digest)
+
+    @cached_property
+    def shown(self) -> tuple[bytes, ...]:
+        """What each token adds to the text that a reader gets: `tokens`, but of borders what they say."""
+        if not self.borders:
+            return self.tokens
+        shown = list(self.tokens)
+        for token, literal in zip(self.borders, self.literals, strict=True):
+            shown[token] = literal
+        return tuple(shown)
+
+    @cached_property
+    def _prompted(self) -> tuple[bytes, ...]:
+        """What each token adds to a prompt, in which there are no borders."""
+        if not self.borders:
+            return self.tokens
+        skipped = set(self.special_ids) if self.skip_special_tokens else set[int]()
+        nothing = dict.fromkeys(skipped.intersection(self.borders), b"")
+        return tuple(nothing.get(token, data) for token, data in enumerate(self.shown))
+
     @cached_property
     def _eos(self) -> frozenset[int]:
         return frozenset(self.eos_ids)
@@ -160,11 +246,27 @@ class Vocabulary:
 
     def text_of(self, ids: Iterable[int]) -> str:
         """The text a reader gets for generated `ids`: what `decode` returns wherever the bytes are valid
-        UTF-8.
+        UTF-8. Of borders it has what they say.
 
         Ids after the first end-of-sequence are ignored. Ill-formed bytes become U+FFFD. Linear in the length.
         """
-        return self._read(self.raw_bytes(ids)).decode("utf-8", errors="replace")
+        raw = b"".join([self.shown[token] for token in self.until_end(ids)])
+        return self._read(raw).decode("utf-8", errors="replace")
+
+    def parts_of(self, ids: Iterable[int]) -> list[str]:
+        """The parts that borders cut the text of `ids` into, one more than there are borders; some may be empty.
+
+        Without borders the text is the only part. A border that ends the text cuts nothing.
+        """
+        raw = self.raw_bytes(ids)
+        first, *others = parts_of_bytes(raw) if self.borders else [raw]
+        inner = None if self.rewriting is None else replace(self.rewriting, strips_first_space=False)
+        parts = [self._read(first), *(each if inner is None else inner.apply(each) for each in others)]
+        return [part.decode("utf-8", errors="replace") for part in parts]
+
+    def searched(self, ids: Iterable[int]) -> str:
+        """The text that reports on generated `ids` are about: `text_of`, or where borders cut it its parts, joined."""
+        return "".join(self.parts_of(ids))
 
     def context_bytes(self, ids: Iterable[int]) -> bytes:
         """A prompt as the automata are fed it: well-formed UTF-8, what is ill-formed replaced by U+FFFD.
@@ -177,14 +279,17 @@ class Vocabulary:
         return raw.decode("utf-8", "replace").encode()
 
     def _joined(self, ids: Iterable[int]) -> bytes:
-        return b"".join(self.tokens[token] for token in ids if 0 <= token < self.width)
+        return b"".join(self._prompted[token] for token in ids if 0 <= token < self.width)
 
     def continuation_of(self, prompt: Iterable[int], ids: Iterable[int]) -> tuple[str, str]:
         """The text of a prompt, and the text of `ids` as its continuation: its first space is kept.
 
-        Where decoding rewrites text, the second begins where the joined text first differs from the prompt's.
+        Where decoding rewrites text, the second begins where the joined text first differs from the prompt's. Where
+        borders cut it, the second is that of all parts, joined.
         """
         before, after = self._joined(prompt), self.raw_bytes(ids)
+        if self.borders:
+            after = b"".join(parts_of_bytes(after))
         if self.rewriting is None:
             return before.decode("utf-8", "replace"), after.decode("utf-8", "replace")
         rewriting = replace(self.rewriting, strips_first_space=False)
@@ -200,59 +305,6 @@ class Vocabulary:
         return raw[1:] if self.strips_first_space and raw[:1] == b" " else raw
 
 
-class TextPieces:
-    """The text of ids that arrive one after another: `feed` and `finish` give what is certain and was not before.
-
-    Joined it is `Vocabulary.text_of` of all ids, and at any moment a beginning of it that no further id can change; it
-    ends between characters. Cost: linear in the ids, however they come.
-    """
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._decoder = getincrementaldecoder("utf-8")("replace")
-        rewriting = vocabulary.rewriting
-        self._state = rewriting.begin(fresh=True) if rewriting is not None else None
-        self._strips = rewriting is None and vocabulary.strips_first_space
-        # An incomplete character reads as U+FFFD until its last byte is there.
-        self._unsure = ""
-        self._over = False
-
-    def feed(self, ids: Iterable[int]) -> str:
-        """Read on; ids after the first end-of-sequence are ignored."""
-        if self._over:
-            return ""
-        read = self._vocabulary.until_end(ids)
-        self._over = bool(read) and read[-1] in self._vocabulary.eos_ids
-        tokens = self._vocabulary.tokens
-        return self._shown(self._settled(b"".join([tokens[token] for token in read])))
-
-    def finish(self) -> str:
-        """The text ends here; the rest."""
-        rewriting = self._vocabulary.rewriting
-        rest = rewriting.flush(self._state) if rewriting is not None and self._state is not None else b""
-        text, self._unsure = self._unsure + self._decoder.decode(rest, True), ""
-        self._state, self._over = None, True
-        return text
-
-    def _settled(self, raw: bytes) -> bytes:
-        rewriting = self._vocabulary.rewriting
-        if rewriting is None or self._state is None:
-            stripped = raw[1:] if self._strips and raw[:1] == b" " else raw
-            self._strips = self._strips and not raw
-            return stripped
-        parts: list[bytes] = []
-        for byte in raw:
-            self._state, part = rewriting.step(self._state, byte)
-            parts.append(part)
-        return b"".join(parts)
-
-    def _shown(self, settled: bytes) -> str:
-        text = self._unsure + self._decoder.decode(settled)
-        shown = text.rstrip("\ufffd")
-        self._unsure = text[len(shown) :]
-        return shown
-
-
 def read_vocabulary(
     tokenizer: Any,
     binding: Binding = Binding(),  # noqa: B008 (it never changes)
@@ -262,7 +314,7 @@ def read_vocabulary(
     """Read a tokenizer into a `Vocabulary` and check it against the tokenizer's own `decode`.
 
     tokenizer: a fast tokenizer of transformers, a `tokenizers.Tokenizer`, or a `MistralCommonBackend`.
-    binding: columns of the logits, how texts are decoded, further end-of-sequence ids.
+    binding: columns of the logits, how texts are decoded, further end-of-sequence ids, which tokens cut texts.
     store: where what was read is kept for other processes; tokenizers of Mistral's own are read every time.
 
     Deterministic; about 0.15 s for 128,000 tokens, less if they were kept. Raises `TokenizerError`, naming the
@@ -270,6 +322,10 @@ def read_vocabulary(
     vocabulary's, and where `decode` disagrees with what was read.
     """
     name = _name_of(tokenizer)
+    if binding.borders or binding.regions is not None:
+        whole = read_vocabulary(tokenizer, replace(binding, borders=(), regions=None), store=store)
+        whole = _cut(whole, tokenizer, name, binding.borders) if binding.borders else whole
+        return whole if binding.regions is None else whole.with_regions(binding.regions)
     eos = sorted({*_own_eos(tokenizer), *binding.eos_token_ids})
     skip = binding.skip_special_tokens
     pieces = mistral_pieces(tokenizer, name, skip_special_tokens=skip)
@@ -291,6 +347,30 @@ def read_vocabulary(
     if store is not None and kept is None:
         store.save("vocabulary", key, _to_arrays(vocabulary, samples))
     return vocabulary
+
+
+def _cut(vocabulary: Vocabulary, tokenizer: Any, name: str, borders: tuple[int, ...] | str) -> Vocabulary:
+    """The vocabulary with borders: these ids, or all special tokens."""
+    ids = vocabulary.special_ids if isinstance(borders, str) else borders
+    ids = tuple(set(ids) - set(vocabulary.unusable_ids)) if isinstance(borders, str) else ids
+    outside = [token for token in ids if not 0 <= token < vocabulary.width]
+    if outside:
+        raise TokenizerError(f"tokenizer {name}: borders: it has no tokens {outside}")
+    literals = mistral_literals(tokenizer, ids)
+    if literals is None:
+        literals = BackendText.of(tokenizer, name).literals(ids)
+    try:
+        return vocabulary.with_borders(literals)
+    except TokenizerError as error:
+        raise TokenizerError(f"tokenizer {name}: {error}") from None
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _built(pieces: VocabularyParts, eos: Iterable[int], name: str, binding: Binding) -> Vocabulary:

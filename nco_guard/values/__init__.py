@@ -6,20 +6,14 @@ read; none is imported here.
 """
 
 from nco_guard.values.cleaner import Cleaner
-from nco_guard.values.replies import Event, InvalidCall, ReplyReader, Text, ToolCall
 from nco_guard.values.roles import Fields, Role, register
 from nco_guard.values.texts import texts_of
 from nco_guard.values.value_stream import ValueStream
 
 __all__ = [
     "Cleaner",
-    "Event",
     "Fields",
-    "InvalidCall",
-    "ReplyReader",
     "Role",
-    "Text",
-    "ToolCall",
     "ValueStream",
     "register",
     "texts_of",

@@ -40,7 +40,8 @@ def _torch(value: Any) -> Any:
     if value.is_meta:
         return _nothing(value)
     flat = value.detach().cpu().to_dense().reshape(-1).tolist()
-    return Branch([Part(index, part) for index, part in enumerate(flat)], list, plain=False)
+    parts = [Part(index, part) for index, part in enumerate(flat)]
+    return Branch(parts, lambda new: _objects(new, tuple(value.shape)), plain=False)
 
 
 def _xml(value: Any) -> Any:
@@ -91,15 +92,21 @@ def _numpy(value: Any) -> Any:
         return numpy.ma.array(made, mask=_any_mask(value)) if masked else made
 
     def unmasked(new: list[Any]) -> Any:
-        kind = object
         if value.dtype.kind in "US" and all(isinstance(part, (str, bytes)) for part in new):
             return numpy.array(new).reshape(value.shape)
-        made = numpy.empty(len(new), dtype=kind)
-        for index, part in enumerate(new):
-            made[index] = part
-        return made.reshape(value.shape)
+        return _objects(new, value.shape)
 
     return Branch(parts, rebuild, plain=False)
+
+
+def _objects(parts: list[Any], shape: tuple[int, ...]) -> Any:
+    """An array of any objects."""
+    import numpy
+
+    made = numpy.empty(len(parts), dtype=object)
+    for index, part in enumerate(parts):
+        made[index] = part
+    return made.reshape(shape)
 
 
 def _field_names(dtype: Any) -> list[str]:

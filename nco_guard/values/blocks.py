@@ -13,7 +13,7 @@ from typing import Any
 from nco_guard.values.roles import Role
 from nco_guard.values.scalars import decoded
 
-__all__ = ["JOINED", "PIECEMEAL", "is_block", "is_piecemeal", "kind_of_block", "role_of_key"]
+__all__ = ["JOINED", "is_block", "is_piecemeal", "kind_of_block", "role_of_key"]
 
 #: Names under which a text is repeated token by token: no piece matches, and all of them together are the text.
 PIECEMEAL = frozenset(
@@ -34,6 +34,8 @@ PIECEMEAL = frozenset(
         "input_token_logprobs",
         "token_ids",
         "token_logprobs",
+        "token_probs",
+        "token_scores",
         "top_log_probs",
         "top_logprobs",
         "top_tokens",
@@ -66,7 +68,23 @@ _MESSAGES = frozenset(
     {"human", "ai", "system", "tool", "chat", "message", "user", "assistant", "constructor"}
 )
 _CALLS = ("tool_call", "tool_use", "function", "custom_tool")
-_TOKENS = frozenset({"token", "decoded_token", "token_str", "bytes"})
+# Of an entry of a list of tokens, and of such lists themselves.
+_TOKEN = frozenset({"token", "decoded_token", "token_str", "tok_str"})
+_TOKENS = frozenset(
+    {
+        "completion_tokens",
+        "decoded_tokens",
+        "generated_tokens",
+        "input_tokens",
+        "output_tokens",
+        "prompt_tokens",
+        "text_tokens",
+        "token_strings",
+        "token_strs",
+        "token_texts",
+        "tokens",
+    }
+)
 _PARSED = frozenset({"arguments", "args", "input", "partial_json", "kwargs"})
 # Where images, sound, video and files stand, in base64. Their addresses are text, unless they hold the data themselves.
 _MEDIA = ("audio", "base64", "document", "file", "image", "media", "video")
@@ -108,26 +126,33 @@ def is_piecemeal(name: Any, value: Any) -> bool:
     plain = _plain(name)
     if _names_probabilities(plain):
         return True
-    if not isinstance(value, (list, tuple)) or not value:
+    if not _is_row(value) or not value:
         return False
     # A list of tokens, by its name or by what is in it; a number of tokens is none.
-    return plain in ("tokens", "token_texts", "output_tokens", "token_strings") or all(
-        isinstance(part, Mapping) and "token" in part for part in value
+    return plain in _TOKENS or all(
+        _has_token(part) or (_is_row(part) and part and all(map(_has_token, part))) for part in value
     )
 
 
+def _has_token(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and not _TOKEN.isdisjoint(entry)
+
+
 def _plain(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_").replace("-", "_")
+    if not name.islower():
+        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    return name.lstrip("_").replace("-", "_")
 
 
 def _names_probabilities(plain: str) -> bool:
     return plain in PIECEMEAL or any(part in plain for part in ("logprob", "log_prob", "likelihood"))
 
 
-def _are_probabilities(name: str, value: Any) -> bool:
+def _are_probabilities(name: str, value: Any, in_block: bool) -> bool:
     """Whether what stands under a name is made of tokens and their numbers, as log probabilities are.
 
-    Tokens without numbers are not: all of them are read as one text. Nor are numbers without tokens.
+    Tokens without numbers are not (but in blocks, under such a name): all of them are read as one text. Nor are numbers
+    without tokens.
     """
     plain = _plain(name)
     named = _names_probabilities(plain)
@@ -136,7 +161,7 @@ def _are_probabilities(name: str, value: Any) -> bool:
     while left:
         now = left.pop()
         parts = list(now.values()) if isinstance(now, Mapping) else list(now) if _is_row(now) else []
-        if isinstance(now, Mapping) and _is_token(now, named, strictly):
+        if isinstance(now, Mapping) and _is_token(now, named, strictly, in_block):
             return True
         if strictly and _is_row(now) and _is_scored_row(parts):
             return True
@@ -151,16 +176,16 @@ def _is_row(value: Any) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def _is_token(entry: Mapping[Any, Any], named: bool, strictly: bool) -> bool:
-    """Whether an entry is a token with its number; under a name of log probabilities without one as well."""
+def _is_token(entry: Mapping[Any, Any], named: bool, strictly: bool, in_block: bool) -> bool:
+    """Whether an entry is a token with its number; without one in blocks, under a name of log probabilities."""
     keys = [_plain(key) for key in entry if isinstance(key, str)]
-    token = any(key in _TOKENS for key in keys)
+    token = any(key in _TOKEN or key == "bytes" for key in keys)
     number = any("prob" in key or "likelihood" in key for key in keys)
     several = any(key in ("tokens", "text_offset") for key in keys)
     # Or a choice of tokens, each with its number.
     choice = bool(entry) and all(_is_number(part) for part in entry.values())
     scored = number and ("text" in keys or several)
-    return (token and (named or number)) or (named and scored) or (strictly and choice)
+    return (token and (number or (named and in_block))) or (named and scored) or (strictly and choice)
 
 
 def _is_scored_row(parts: list[Any]) -> bool:
@@ -190,6 +215,10 @@ def role_of_key(holder: Mapping[Any, Any], key: Any, role: Role) -> Role:
             return Role.JSON
         if _are_arguments(holder["arguments"]):
             return Role.NAME
+    value = holder[key]
+    several = isinstance(value, (Mapping, list, tuple))
+    if several and is_piecemeal(key, value) and _are_probabilities(key, value, isinstance(kind, str)):
+        return Role.DROP
     return role if role is Role.METADATA else Role.VALUE
 
 
@@ -205,8 +234,6 @@ def _role_in_block(kind: str, key: Any, holder: Mapping[Any, Any]) -> Role | Non
         return None
     if key == "id" or key.endswith(("_id", "Id")):
         return Role.IDENTIFIER
-    if is_piecemeal(key, holder[key]) and _are_probabilities(key, holder[key]):
-        return Role.DROP
     if any(call in kind for call in _CALLS) and "result" not in kind and "output" not in kind:
         # "function" and "custom_tool" are also types of what is told about a tool.
         called = kind not in ("function", "custom_tool") or not _PARSED.isdisjoint(holder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, overload
 
 from nco_guard import arguments
@@ -14,7 +14,6 @@ from nco_guard.scan.replacing import Replacement
 from nco_guard.values.faults import clean_error
 from nco_guard.values.finding import Finder
 from nco_guard.values.flows import TextFlow
-from nco_guard.values.identifiers import new_identifier
 from nco_guard.values.redacting import Searched, cleaned, cleaned_pieces
 from nco_guard.values.roles import Role
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
@@ -102,7 +101,9 @@ class Cleaner:
 
     def metadata(self, value: Any) -> Any:
         """What a provider says about an answer: log probabilities left out, and redacted whatever the action is."""
-        return cleaned(value, self.finder, Role.METADATA)
+        searched = Searched(Tree(value, Role.METADATA), self.finder)
+        self._record_others(searched, ())
+        return cleaned(value, self.finder, Role.METADATA, searched)
 
     def rules(self, value: Any) -> tuple[str, ...]:
         """The ids of the hard rules that match anywhere in a value, in the policy's order; nothing is changed."""
@@ -110,9 +111,7 @@ class Cleaner:
 
     def _value(self, value: Any, role: Role) -> Any:
         searched = Searched(Tree(value, role), self.finder)
-        written = self._record_groups(searched.tree)
-        if others := [rule for rule in searched.own if rule not in written]:
-            self._record_rules(others, searched.length)
+        self._record_others(searched, self._record_groups(searched.tree))
         if self.action == "report":
             return value
         if self.action == "raise":
@@ -134,7 +133,7 @@ class Cleaner:
     def text(self, text: str) -> str:
         """A text that a reader sees, or a program parses: its JSON escapes are read as well."""
         report = self.finder.report(arguments.text("text", text))
-        self._record_report(report)
+        self._record_report(report, text)
         return self._acted(text, report, lambda: self.finder.without(text, report))
 
     def json_text(self, text: str) -> str:
@@ -148,7 +147,7 @@ class Cleaner:
         """
         arguments.texts("pieces", pieces)
         reports = [self.finder.report(separator.join(pieces)) for separator in SEPARATORS]
-        self._record_report(reports[0])
+        self._record_report(reports[0], SEPARATORS[0].join(pieces))
         worst = next((report for report in reports if not report.ok), reports[0])
         if worst.ok and self.finder.rules(pieces):
             worst = next(report for piece in pieces if not (report := self.finder.report(piece)).ok)
@@ -163,14 +162,13 @@ class Cleaner:
 
     def identifier(self, text: str) -> str:
         """An id. One that matches becomes another, the same for the same everywhere in this process."""
-        report = self.finder.report(arguments.text("text", text))
-        return self._acted(text, report, lambda: new_identifier(text, lambda new: self.finder.rules([new])))
+        return str(self._value(arguments.text("text", text), Role.IDENTIFIER))
 
     def name(self, text: str) -> str:
         """The name of a tool. Errors: `ViolationError` if it matches, whatever the action: nothing could be called."""
         report = self.finder.report(arguments.text("text", text))
         if not report.ok:
-            self._record_report(report)
+            self._record_report(report, text)
             raise ViolationError(self.finder.verifier.broken(report.findings), self.where)
         return text
 
@@ -224,7 +222,7 @@ class Cleaner:
 
     def recorded(self, flow: TextFlow) -> None:
         """Write down what was found in a text that arrived in pieces and is over."""
-        self._record_report(flow.report)
+        self._record_report(flow.report, flow.text)
 
     # -- records -----------------------------------------------------------------------------------------------
 
@@ -237,16 +235,20 @@ class Cleaner:
         ]
         texts += [next(joined(group)) for group in tree.groups if group.role is Role.BLOCKS]
         reports = [self.finder.report(text) for text in texts]
-        for report in reports:
-            self._record_report(report)
+        for report, text in zip(reports, texts, strict=True):
+            self._record_report(report, text)
         return {found.rule_id for report in reports for found in report.violations}
+
+    def _record_others(self, searched: Searched, written: Collection[str]) -> None:
+        if others := [rule for rule in searched.rules if rule not in written]:
+            self._record_rules(others, searched.length)
 
     def _record_rules(self, rules: Sequence[str], length: int) -> None:
         self._record_report(Report.somewhere(self.finder.compiled.digest, length, rules))
 
-    def _record_report(self, report: Report) -> None:
+    def _record_report(self, report: Report, text: str | None = None) -> None:
         if self._record is not None and report.length:
-            self._record.report(report)
+            self._record.report(report, text=text)
 
 
 def _check_role(role: Any) -> None:

@@ -41,7 +41,6 @@ __all__ = [
     "cached",
     "cannot_be_read",
     "is_whole",
-    "private",
 ]
 
 EXTRA = "__pydantic_extra__"

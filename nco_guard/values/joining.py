@@ -20,7 +20,7 @@ from nco_guard.values.roles import Role, fields_of
 from nco_guard.values.texts import SEPARATORS, texts_of
 from nco_guard.values.trees import Tree, is_read_alone, read_with_others
 
-__all__ = ["NOTHING", "Joined", "front_of", "joins", "summed"]
+__all__ = ["NOTHING", "Joined", "front_of", "summed"]
 
 _STEP = 256  # shown is looked at again once this part of it is new, so that all looks together are linear
 _DEPTH = 8  # dictionaries within one another that are shown ahead of their end

@@ -8,7 +8,7 @@ from typing import Any
 
 from nco_guard.values.roles import Role
 
-__all__ = ["OWN", "Bare", "Branch", "Leaf", "Opaque", "Part", "Shape"]
+__all__ = ["OWN", "Bare", "Branch", "Leaf", "Opaque", "Part", "ValueShape"]
 
 OWN = "own"
 """The style of a value of a class derived from a built-in one: its content comes first, then its attributes."""
@@ -61,5 +61,5 @@ class Opaque:
     name: str
 
 
-Shape = Leaf | Branch | Opaque | None
+ValueShape = Leaf | Branch | Opaque | None
 """None: nothing that a text could stand in."""

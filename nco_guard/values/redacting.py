@@ -17,7 +17,7 @@ from nco_guard.values.roles import Role
 from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
 from nco_guard.values.trees import Group, Node, Tree, piecemeal, text_in
 
-__all__ = ["Searched", "cleaned", "cleaned_pieces", "placeholder", "unlike"]
+__all__ = ["Searched", "cleaned", "cleaned_pieces"]
 
 _ROUNDS = 8
 # For policies under which one of them matches there is the next.
@@ -40,10 +40,7 @@ def cleaned(value: Any, finder: Finder, role: Role = Role.VALUE, known: Searched
         now = known if known is not None else Searched(Tree(value, role), finder)
         if now.is_clean:
             return value
-        tree, rules = (
-            now.tree,
-            finder.compiled.in_order(rule for found in now.dirty.values() for rule in found),
-        )
+        tree, rules = now.tree, now.rules
         new = _Round(now, finder).parts() if rules or tree.opaque else value
         if new is value and tree.dropped:
             new = _Round(now, finder).without_dropped()
@@ -56,17 +53,25 @@ def cleaned(value: Any, finder: Finder, role: Role = Role.VALUE, known: Searched
 
 
 class Searched:
-    """A value that is taken apart, and those of its texts that hold a match, with the rules that do."""
+    """A value that is taken apart, and those of its texts that hold a match, with the rules that do.
+
+    `own`: the rules that match beside a provider's metadata. `length`: of a value, the sum of its texts' lengths.
+    """
 
     def __init__(self, tree: Tree, finder: Finder) -> None:
-        self.tree = tree
+        self.tree, self._finder = tree, finder
         own = list(texts_of_tree(tree, meta=False))
         others = list(texts_of_tree(tree, meta=True)) if tree.has_meta else []
         self.dirty = finder.dirty([*own, *others])
         self.own = finder.compiled.in_order(
             rule for text in {*own} & {*self.dirty} for rule in self.dirty[text]
         )
-        self.length = sum(map(len, own))
+        self.length = sum(map(len, own)) + sum(map(len, others))
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that match anywhere."""
+        return self._finder.compiled.in_order(rule for found in self.dirty.values() for rule in found)
 
     @property
     def is_clean(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import datetime
 import fractions
 import ipaddress
@@ -15,10 +17,18 @@ from typing import Any
 
 from pydantic_core import MultiHostUrl, Url
 
-__all__ = ["decoded", "prints"]
+__all__ = ["decoded", "decoded_wide", "prints"]
 
 _READABLE = bytes((*range(0x20, 0x7F), *b"\t\n\r"))
 _READABLE_SHARE = 0.6  # of bytes at random, a bit more than a third are
+# Codings of two and four bytes a character: what a text may begin with, and where zeros stand among Latin letters.
+_WIDE = (
+    ("utf-32-le", codecs.BOM_UTF32_LE, (1, 2, 3)),
+    ("utf-32-be", codecs.BOM_UTF32_BE, (0, 1, 2)),
+    ("utf-16-le", codecs.BOM_UTF16_LE, (1, 3)),
+    ("utf-16-be", codecs.BOM_UTF16_BE, (0, 2)),
+)
+_WIDE_SHARE = 0.25  # so many more zeros stand there than elsewhere
 _LONGEST = 64  # digits before the point that a float is written out with
 
 
@@ -40,6 +50,22 @@ def decoded(data: bytes) -> str | None:
     except UnicodeDecodeError:
         readable = sum(data.count(byte) for byte in _READABLE)
         return data.decode("latin-1") if readable >= _READABLE_SHARE * len(data) else None
+
+
+def decoded_wide(data: bytes) -> str | None:
+    """Bytes as text of two or four bytes a character, where a mark or zeros say so; None elsewhere."""
+    for coding, mark, _ in _WIDE:
+        if data.startswith(mark):
+            with contextlib.suppress(UnicodeDecodeError):
+                return data.decode(coding)
+    if 0 not in data or len(data) < 4:
+        return None
+    zeros = [data[place::4].count(0) / len(data[place::4]) for place in range(4)]
+    for coding, _, places in _WIDE:
+        most = max(zeros[place] for place in range(4) if place not in places)
+        if min(zeros[place] for place in places) - most >= _WIDE_SHARE:
+            return data.decode(coding, "replace")
+    return None
 
 
 def _truth(value: bool) -> list[str]:

@@ -30,11 +30,11 @@ from nco_guard.values.held import (
     cannot_be_read,
     is_whole,
 )
-from nco_guard.values.parts import OWN, Bare, Branch, Leaf, Opaque, Part, Shape
+from nco_guard.values.parts import OWN, Bare, Branch, Leaf, Opaque, Part, ValueShape
 from nco_guard.values.raised import attributes_of, plain_error, prints_of
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Fields, Role, fields_of
-from nco_guard.values.scalars import decoded, prints
+from nco_guard.values.scalars import decoded, decoded_wide, prints
 from nco_guard.values.shown import own_words
 
 __all__ = ["copied", "shape_of"]
@@ -52,7 +52,7 @@ _CODE = (
 )
 
 
-def shape_of(value: Any, role: Role = Role.VALUE) -> Shape:
+def shape_of(value: Any, role: Role = Role.VALUE) -> ValueShape:
     """What a value is made of, one level deep. Cost: that of its parts' list.
 
     An object that fails when it is looked at, such as a mapping that cannot be read any more, is opaque.
@@ -63,7 +63,7 @@ def shape_of(value: Any, role: Role = Role.VALUE) -> Shape:
         return Opaque(type(value).__name__)
 
 
-def _shape_of(value: Any, role: Role) -> Shape:
+def _shape_of(value: Any, role: Role) -> ValueShape:
     kind = type(value)
     if kind in EMPTY or role in (Role.KEEP, Role.MEDIA):
         return None
@@ -89,7 +89,7 @@ def _shape_of(value: Any, role: Role) -> Shape:
     return _derived(value, role, apart, words) if apart or words else bare
 
 
-def _bare(value: Any, role: Role) -> Shape:
+def _bare(value: Any, role: Role) -> ValueShape:
     if (make := _MAKERS.get(type(value))) is not None:
         return make(value, role)
     if (shown := prints(value)) is not None:
@@ -97,7 +97,7 @@ def _bare(value: Any, role: Role) -> Shape:
     for handles, make in _SHAPES:
         if isinstance(value, handles):
             return make(value, role)
-    shape: Shape = array_shape(value) or _UNKNOWN
+    shape: ValueShape = array_shape(value) or _UNKNOWN
     return shape
 
 
@@ -138,7 +138,7 @@ def _same_text(text: str) -> str:
 # -- texts -----------------------------------------------------------------------------------------------------
 
 
-def _string(value: str, role: Role) -> Shape:
+def _string(value: str, role: Role) -> ValueShape:
     def put(text: str) -> Any:
         try:
             return type(value)(text)
@@ -148,38 +148,44 @@ def _string(value: str, role: Role) -> Shape:
     return Leaf((str.__str__(value),), put, True)
 
 
-def _bytes(value: bytes | bytearray | memoryview, role: Role) -> Shape:
+def _bytes(value: bytes | bytearray | memoryview, role: Role) -> ValueShape:
     def put(text: str) -> Any:
         data = text.encode("utf-8", "surrogatepass")
         return bytearray(data) if isinstance(value, bytearray) else data
 
-    text = decoded(bytes(value))
+    return _of_bytes(bytes(value), put)
+
+
+def _of_bytes(data: bytes, put: Callable[[str], Any]) -> ValueShape:
+    text, wide = decoded(data), decoded_wide(data)
+    if wide is not None:
+        # Read in both ways, and then no part of it can be replaced.
+        return Leaf((wide,) if text is None else (text, wide), put)
     return None if text is None else Leaf((text,), put, True)
 
 
-def _array(value: array.array[Any], role: Role) -> Shape:
+def _array(value: array.array[Any], role: Role) -> ValueShape:
     if value.typecode not in ("u", "w"):
         return _items(value, role)
     return Leaf((value.tounicode(),), lambda text: array.array(value.typecode, text), True)
 
 
-def _string_file(value: io.StringIO, role: Role) -> Shape:
+def _string_file(value: io.StringIO, role: Role) -> ValueShape:
     return Leaf((value.getvalue(),), io.StringIO, True)
 
 
-def _bytes_file(value: io.BytesIO, role: Role) -> Shape:
-    text = decoded(value.getvalue())
-    return None if text is None else Leaf((text,), lambda new: io.BytesIO(new.encode()), True)
+def _bytes_file(value: io.BytesIO, role: Role) -> ValueShape:
+    return _of_bytes(value.getvalue(), lambda new: io.BytesIO(new.encode()))
 
 
-def _code(value: Any, role: Role) -> Shape:
+def _code(value: Any, role: Role) -> ValueShape:
     own = getattr(value, "__self__", None)
     if own is None or isinstance(own, (type, types.ModuleType)):
         return Leaf(own_words(value))
     return _of_others(value, {"self": own})
 
 
-def _bound(value: functools.partial[Any], role: Role) -> Shape:
+def _bound(value: functools.partial[Any], role: Role) -> ValueShape:
     held = {"function": value.func, "arguments": value.args, "keywords": value.keywords}
 
     def rebuild(new: list[Any]) -> Any:
@@ -188,11 +194,11 @@ def _bound(value: functools.partial[Any], role: Role) -> Shape:
     return _of_others(value, held, rebuild)
 
 
-def _weak(value: weakref.ref[Any], role: Role) -> Shape:
+def _weak(value: weakref.ref[Any], role: Role) -> ValueShape:
     return _of_others(value, {"object": value()})
 
 
-def _slice(value: slice, role: Role) -> Shape:
+def _slice(value: slice, role: Role) -> ValueShape:
     return _of_others(
         value, {"start": value.start, "stop": value.stop, "step": value.step}, lambda new: slice(*new)
     )
@@ -218,7 +224,7 @@ def _of_others(
 # -- containers ------------------------------------------------------------------------------------------------
 
 
-def _mapping(value: Mapping[Any, Any], role: Role) -> Shape:
+def _mapping(value: Mapping[Any, Any], role: Role) -> ValueShape:
     parts: list[Part] = []
     for key, part in value.items():
         parts.append(Part(key, key, Role.VALUE, True))
@@ -251,7 +257,7 @@ def _refilled(value: Any, pairs: dict[Any, Any]) -> Any:
     return new
 
 
-def _items(value: Any, role: Role) -> Shape:
+def _items(value: Any, role: Role) -> ValueShape:
     kind = type(value)
     inner = role if role in (Role.METADATA, Role.BLOCKS) else Role.VALUE
     parts = [Part(index, part, inner) for index, part in enumerate(value)]
@@ -281,13 +287,13 @@ def _filled(value: Any, make: Callable[[], Any], new: list[Any]) -> Any:
         return tuple(new) if isinstance(value, tuple) else new
 
 
-def _chain(value: collections.ChainMap[Any, Any], role: Role) -> Shape:
+def _chain(value: collections.ChainMap[Any, Any], role: Role) -> ValueShape:
     """Each of its dictionaries, also what is hidden by another one."""
     parts = [Part(index, part, role) for index, part in enumerate(value.maps)]
     return Branch(parts, lambda new: type(value)(*new), style="list")
 
 
-def _view(value: Any, role: Role) -> Shape:
+def _view(value: Any, role: Role) -> ValueShape:
     shape = _items(list(value), role)
     assert isinstance(shape, Branch)
     whole = getattr(value, "mapping", None)
@@ -301,7 +307,7 @@ def _view(value: Any, role: Role) -> Shape:
 # -- objects ---------------------------------------------------------------------------------------------------
 
 
-def _object(value: Any, fields: Fields | None) -> Shape:
+def _object(value: Any, fields: Fields | None) -> ValueShape:
     """An object by its attributes, as they are registered."""
     own = attributes(value)
     roles = {} if fields is None else fields.roles
@@ -346,7 +352,7 @@ def copied(value: Any, changed: Mapping[str, Any]) -> Any:
     return new
 
 
-def _error(value: BaseException, role: Role) -> Shape:
+def _error(value: BaseException, role: Role) -> ValueShape:
     """An exception: all that it holds, and what led to it, which tracebacks and tracers show."""
     try:
         text = str(value)
@@ -366,13 +372,13 @@ def _error(value: BaseException, role: Role) -> Shape:
     return Branch(parts, lambda new: plain_error(value, str(new[0]), new[1]), extra=extra)
 
 
-def _record(value: Any, role: Role) -> Shape:
+def _record(value: Any, role: Role) -> ValueShape:
     return _object(value, None)
 
 
 #: What is no content of a known class.
 _UNKNOWN: Any = Opaque("")
-_OBJECTS: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
+_OBJECTS: tuple[tuple[Any, Callable[[Any, Role], ValueShape]], ...] = (
     (BaseException, _error),
     (BaseModel, _record),
     (_CODE, _code),
@@ -380,7 +386,7 @@ _OBJECTS: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (weakref.ref, _weak),
     (slice, _slice),
 )
-_SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
+_SHAPES: tuple[tuple[Any, Callable[[Any, Role], ValueShape]], ...] = (
     (str, _string),
     ((bytes, bytearray, memoryview), _bytes),
     (collections.ChainMap, _chain),
@@ -393,7 +399,7 @@ _SHAPES: tuple[tuple[Any, Callable[[Any, Role], Shape]], ...] = (
     (io.BytesIO, _bytes_file),
 )
 # Of the most frequent classes what the search through these comes to.
-_MAKERS: dict[type, Callable[[Any, Role], Shape]] = {
+_MAKERS: dict[type, Callable[[Any, Role], ValueShape]] = {
     kind: next(make for handles, make in _SHAPES if issubclass(kind, handles))
     for kind in (dict, list, tuple, set, frozenset)
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from nco_guard.values.blocks import JOINED, is_block, is_piecemeal, kind_of_block
 from nco_guard.values.jsontext import json_parts
-from nco_guard.values.parts import OWN, Branch, Leaf, Opaque, Part, Shape
+from nco_guard.values.parts import OWN, Branch, Leaf, Opaque, Part, ValueShape
 from nco_guard.values.roles import Role
 from nco_guard.values.shapes import shape_of
 
@@ -53,7 +53,7 @@ class Node:
         self.is_key = part.is_key
         self.meta: bool = part.role is Role.METADATA or (above is not None and above.meta)
         self.parsed: bool = part.role is Role.JSON or (above is not None and above.parsed)
-        self.shape: Shape = None
+        self.shape: ValueShape = None
         self.below: list[Node] = []
         self.inner: list[tuple[int, int]] = []  # where the parsed values in `below` stand in a text
         self.plain = True

@@ -14,7 +14,7 @@ from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import ForbiddenTokenError
 from nco_guard.masking import bruteforce
-from nco_guard.masking.reading import ByteStrings
+from nco_guard.masking.byte_strings import ByteStrings
 from nco_guard.policy import Rule
 from nco_guard.session import BoundGuard
 from nco_guard.testing import toy_vocabulary
@@ -159,7 +159,7 @@ def test_without_texts_there_is_no_share() -> None:
 
 
 def test_sentences_end_where_they_mostly_do() -> None:
-    assert sentences('One. "Two!" Three?\n\nFour 1.5 five\n') == ["One.", '"Two!', "Three?", "Four 1.5 five"]
+    assert sentences('One. "Two!" Three?\n\nFour 1.5 five\n') == ["One.", '"Two!"', "Three?", "Four 1.5 five"]
     assert sentences(" \n ") == []
 
 

@@ -365,6 +365,12 @@ def test_numbers_and_times_beyond_measure_are_reported_or_refused(tmp_path: Path
     huge = [
         {**line, "run_id": str(uuid.uuid4()), "tokens": 10**4000, "number": 10**400, "seconds": 1e308},
         {**line, "run_id": str(uuid.uuid4()), "tokens": 10**4000, "seconds": 1.7e308, "number": 0},
+        {
+            **line,
+            "run_id": str(uuid.uuid4()),
+            "back_to": "text",
+            "fallbacks": [10**4000] * len(line["outcomes"]),
+        },
         {**line, "time": "0001-01-01T00:00:00+14:00"},
         {**line, "time": "9999-12-31T23:59:59-14:00"},
         {**line, "request_id": "\ud800"},
@@ -379,6 +385,41 @@ def test_numbers_and_times_beyond_measure_are_reported_or_refused(tmp_path: Path
     page = render_report(report)
     page.encode("utf-8")
     assert json.loads(report.numbers.model_dump_json())["totals"]["tokens"] > 2**53
+
+
+def test_texts_that_fell_back_are_counted_and_bound_the_distance_under_text_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with JsonLinesSink(path) as sink:
+        for back_to, fallbacks in (
+            ("text", [0, 3]),
+            ("match", [1, 1]),
+            ("text", [1, 0, 0, 0, 0, 0]),
+            ("sentence", [0]),
+        ):
+            run = RunRecorder(sink)
+            run.begin(Policy.from_presets("pii"), sequences=len(fallbacks), tokenizer_digest="ab" * 32)
+            run.finished(outcomes=["ended"] * len(fallbacks), back_to=back_to, fallbacks=fallbacks)
+        RunRecorder(sink).finished(outcomes=["ended"])
+    report = read_report(path)
+    found = {
+        one.back_to: (one.texts, one.fallen, one.rate, one.fallbacks, one.bound)
+        for one in report.numbers.back
+    }
+    assert found == {
+        "match": (2, 2, 100.0, 2, None),
+        "sentence": (1, 0, 0.0, 0, None),
+        "text": (8, 2, 25.0, 4, 0.25),
+    }
+    assert LogReport.model_validate_json(report.numbers.model_dump_json()).back == report.numbers.back
+    page = render_report(report)
+    assert (
+        "8 texts that could go back to the beginning of the text: 2 (25 %) could not at least once, 4 times in all."
+        in page
+    )
+    assert "2 texts that could go back to where a match began: 2 (100 %) could not at least once" in page
+    assert page.count("total variation") == 1
+    assert "back to the text: fell back 3 times, in 1 text" in page
+    assert read_report(clean_log(tmp_path / "masked.jsonl")).numbers.back == ()
 
 
 @pytest.mark.parametrize("key", [None, HmacSigner(KEY)])

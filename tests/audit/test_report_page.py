@@ -69,6 +69,30 @@ OVERFLOW = """() => [...document.body.querySelectorAll("*")].filter((one) => {
   if (one.closest(".wide") && !one.classList.contains("wide")) return false;
   return one.checkVisibility() && one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5;
 }).map((one) => one.outerHTML.slice(0, 200))"""
+# Texts that are drawn over each other; on a phone the names of values are before the values, see the style sheet.
+OVERLAPS = """() => {
+  const [boxes, found, walker] = [[], [], document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)];
+  while (walker.nextNode()) {
+    const [node, element, range] = [walker.currentNode, walker.currentNode.parentElement, document.createRange()];
+    if (!node.textContent.trim() || element.closest("script,option,.hidden") || !element.checkVisibility()) continue;
+    if (element.closest("thead") && getComputedStyle(element.closest("thead")).clipPath !== "none") continue;
+    range.selectNodeContents(node);
+    boxes.push(...[...range.getClientRects()].filter((box) => box.width > 1).map((box) => [node.textContent, box]));
+  }
+  for (const cell of document.querySelectorAll("td[data-label]")) {
+    const [label, style] = [getComputedStyle(cell, "::before"), getComputedStyle(cell)];
+    if (label.float !== "left" || label.content === "none" || !cell.checkVisibility()) continue;
+    const box = cell.getBoundingClientRect();
+    const left = box.left + parseFloat(style.paddingLeft) + parseFloat(label.marginLeft);
+    const size = [parseFloat(label.width), parseFloat(label.height)];
+    boxes.push([label.content, new DOMRect(left, box.top + parseFloat(style.paddingTop), ...size)]);
+  }
+  boxes.forEach(([one, a], place) => boxes.slice(place + 1).forEach(([other, b]) => {
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    if (across > 2 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4) found.push([one, other]);
+  }));
+  return [boxes.length, found];
+}"""
 TABLE = """(selector) => [...document.querySelectorAll(selector + " tbody tr")].map(
   (row) => [...row.cells].map((cell) => cell.innerText.trim()))"""
 
@@ -502,6 +526,9 @@ def test_texts_stand_out_and_nothing_is_cut_off(
     assert contrast >= 4.5, text
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     assert page.evaluate(OVERFLOW) == []
+    boxes, overlapping = page.evaluate(OVERLAPS)
+    assert boxes > 200
+    assert overlapping == []
     background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     red = int(re.findall(r"\d+", background)[0])
     assert red < 60 if scheme == "dark" else red > 240

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,15 @@ def record(sink: Any, *, error: BaseException | None = None, request_id: str | N
     run.intervention(sequence=0, step=4, rule_ids=["email"], action="penalized")
     run.dead_end(sequence=0, step=5, resolution="end")
     run.verification(ok=False, length=20, findings=[("ssn", 2, 13)], sequence=0, policy_digest=DIGEST)
-    run.finished(outcomes=["dead_end"], interventions=2, tokens=6, seconds=0.1, error=error)
+    run.finished(
+        outcomes=["dead_end"],
+        interventions=2,
+        tokens=6,
+        seconds=0.1,
+        error=error,
+        back_to="sentence",
+        fallbacks=[3],
+    )
     return run
 
 
@@ -71,7 +80,8 @@ class TestSqlite:
             assert len(sink.events(until=now + timedelta(hours=1))) == 18
             assert sink.counts("rule_id", kind="intervention") == {"email": 6, "ssn": 3}
             assert sink.counts("kind")["run_started"] == 3
-            assert sink.counts("day") == {now.strftime("%Y-%m-%d"): 18}
+            days = Counter(event.time.strftime("%Y-%m-%d") for event in memory.events)
+            assert sink.counts("day") == days
             with pytest.raises(ValueError, match="time zone"):
                 sink.events(since=datetime(2026, 1, 1))
         with SqliteSink(tmp_path / "deep" / "log.db") as again:
@@ -167,6 +177,8 @@ class TestOpenTelemetry:
         assert span.attributes["nco_guard.guarantee.covered_ends"] == ("eos",)
         assert span.attributes["gen_ai.usage.output_tokens"] == 6
         assert span.attributes["error.type"] == "ValueError"
+        assert span.attributes["nco_guard.rewind.back_to"] == "sentence"
+        assert span.attributes["nco_guard.rewind.fallbacks"] == (3,)
         assert span.status.status_code.name == "ERROR"
         assert [event.name for event in span.events] == [
             "nco_guard.intervention", "nco_guard.intervention", "gen_ai.security.finding",
@@ -250,7 +262,7 @@ class TestOnAuditFailure:
         assert Policy.from_json(warn.to_json()) == warn
         assert Policy.from_yaml(warn.to_yaml()) == warn
 
-    def test_a_tolerant_sink_loses_only_what_failed(self) -> None:
+    def test_a_tolerant_sink_loses_only_what_failed(self, caplog: pytest.LogCaptureFixture) -> None:
         kept = MemorySink()
 
         def every_second(event: Event) -> None:
@@ -258,8 +270,11 @@ class TestOnAuditFailure:
                 raise OSError(SECRET)
             kept(event)
 
-        record(tolerant(every_second))
+        with caplog.at_level(logging.WARNING, logger="nco_guard.audit"):
+            record(tolerant(every_second))
         assert [event.number for event in kept.events] == [0, 2, 4]
+        assert "event 1" in caplog.text
+        assert SECRET not in caplog.text
 
 
 def test_ids_of_an_enclosing_block_are_taken_and_given_ones_win() -> None:

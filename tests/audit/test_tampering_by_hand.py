@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,13 +131,14 @@ def test_a_missing_file_is_named_by_its_number(tmp_path: Path) -> None:
         assert f"{files[number]}:1: {'removed' if number == 1 else 'moved'}: " in output
         assert number == 1 or f"after {files[number - 2]}" in output
         file.write_bytes(kept)
-    kept = files[-1].read_bytes()
-    path.unlink()
-    status, output = call("audit", "verify", path)
-    assert status == 1
-    assert f"{path}: open: is not there, though files rotated from it are" in output
-    assert call("audit", "verify", path, "--allow-open")[0] == 0
-    assert f"not told: what was written to {path}" in call("audit", "verify", path, "--allow-open")[1]
+    for state, done in (("is not there", path.unlink), ("holds nothing", path.touch)):
+        done()
+        status, output = call("audit", "verify", path)
+        assert status == 1
+        assert f"{path}: open: {state}, though files were rotated from it" in output
+        status, output = call("audit", "verify", path, "--allow-open")
+        assert status == 0
+        assert f"not told: what was written to {path}, which {state}, after the rotated files" in output
 
 
 @posix
@@ -185,6 +188,24 @@ def test_what_is_no_file_among_the_files_is_named_and_never_waited_on(kind: str,
     )
     with JsonLinesSink(path) as sink:  # nor does a writer
         RunRecorder(sink).verification(ok=True, length=1)
+
+
+@posix
+@pytest.mark.parametrize("way", ["verify", "anchor", "report"])
+def test_a_log_that_may_have_no_end_is_refused_and_never_waited_on(way: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    output = ("-o", tmp_path / "written") if way != "verify" else ()
+    for log in (pipe, Path("/dev/zero")):
+        command = [sys.executable, "-m", "nco_guard.cli", "audit", way, log, *output]
+        found = subprocess.run(
+            list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
+        )  # fmt: skip
+        assert (found.returncode, found.stdout) == (2, ""), found
+        assert f"cannot read the audit log {log}: no regular file" in found.stderr
+    with pytest.raises(AuditError, match="no regular file"):
+        verify_log([pipe])
+    assert not (tmp_path / "written").exists()
 
 
 @posix

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 
+from nco_guard.automata import ClassAutomaton
+
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\w", r"\W", r"\d", r"\s", "\n", "é", "k", "1", "_", "[a-k1]"]
 ANCHORS = [r"\b", r"\B", "^", "$", r"\A", r"\Z"]
 QUANTIFIERS = ["*", "+", "?", "{2}", "{1,3}", "{,2}", "*?", "{2,}"]
@@ -48,3 +50,13 @@ def valid_pattern(rng: random.Random, depth: int = 4) -> tuple[str, int]:
 def text(rng: random.Random, longest: int = 8) -> str:
     """A random text over letters that the patterns care about."""
     return "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, longest)))
+
+
+def found_in_bytes(automaton: ClassAutomaton, text: str) -> bool:
+    """Whether an automaton that reads bytes finds a match in the whole text."""
+    state = automaton.start
+    for byte in text.encode():
+        state = automaton.step(state, byte)
+        if state < 0:
+            return True
+    return not automaton.may_end(state)

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from benchmarks.cli import main
-from benchmarks.experiments import random_models
+from benchmarks.experiments import model_tokenizers
 from benchmarks.experiments.architectures import ARCHITECTURES, small_config
 from benchmarks.experiments.options import COMPARED, ExperimentOptions
 from benchmarks.experiments.paper_tables import markdown
 from benchmarks.harness.record import read_record
+from benchmarks.inputs.models import random_weights
 from nco_guard import demo
 from nco_guard.tokens import read_vocabulary
 
@@ -69,10 +70,10 @@ def test_another_runs_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_shape_builds(name: str) -> None:
     shape = ARCHITECTURES[name]
-    model = random_models.build_model(shape, small_config(shape), "cpu", torch.float32)
+    model = random_weights(shape.family, small_config(shape))
     assert model.get_output_embeddings().weight.shape[0] == 4096
     with torch.device("meta"):
-        whole = random_models.build_model(shape, shape.config, "meta", torch.bfloat16)
+        whole = random_weights(shape.family, shape.config, "meta", torch.bfloat16)
     billions = sum(p.numel() for p in whole.parameters()) / 1e9
     assert {"llama3": 7.9 < billions < 8.1, "qwen2.5": 7.4 < billions < 7.8, "gpt-neo": 2.5 < billions < 2.9}[
         name
@@ -80,7 +81,7 @@ def test_every_shape_builds(name: str) -> None:
 
 
 def test_a_synthetic_vocabulary_has_the_width_and_reads_as_any_other() -> None:
-    tokenizer = random_models.synthetic_tokenizer(6000)
+    tokenizer = model_tokenizers.synthetic_tokenizer(6000)
     vocabulary = read_vocabulary(tokenizer)
     assert vocabulary.width == len(tokenizer) == 6000
     assert len(set(vocabulary.tokens)) > 5990
@@ -108,7 +109,7 @@ def test_wrong_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_tokenizers_folder_takes_the_place_of_the_synthetic_one() -> None:
     found = ExperimentOptions(tokenizer=(f"llama3={demo.model_path()}",))
     assert set(found.folders) == {"llama3"}
-    assert len(random_models.read_tokenizer(found.folders["llama3"], 4096)) <= 4096
+    assert len(model_tokenizers.read_tokenizer(found.folders["llama3"], 4096)) <= 4096
     assert set(ExperimentOptions(tokenizer=("folder",)).folders) == set(ARCHITECTURES)
 
 

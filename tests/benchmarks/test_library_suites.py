@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import partialmethod
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from benchmarks.suites import audit, cache, closed, device, natural, overhead, p
 from nco_guard import demo
 from nco_guard.masking.device import DeviceTables
 from nco_guard.policy import Policy, RegexRule
+from nco_guard.session import BoundGuard
 from nco_guard.values import Cleaner
 
 ROOT = Path(__file__).parent.parent.parent
@@ -91,8 +93,20 @@ def test_a_mask_of_a_device_that_is_wrong_is_found(world: World, monkeypatch: py
     assert device.against_host(PAPER_PII, world, rows, "cpu", False).differences == 10
 
 
-def test_states_that_do_not_fit_a_device_are_said(world: World) -> None:
-    plan = Plan(Options(quick=True, batch=(1,), device="cpu", seconds=0.01), (world,), 1, lambda line: None)
+def test_states_that_do_not_fit_a_device_are_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = partialmethod(BoundGuard.device_tables, max_states=8)
+    monkeypatch.setattr(BoundGuard, "device_tables", few)
+    plan = Plan(Options(quick=True, batch=(1,), device="cpu"), (world,), 1, lambda line: None)
+    device.measure(plan)
+    assert {m.case.method: m.status for m in plan.collector.measurements} == dict.fromkeys(
+        device.WAYS, "cannot express"
+    )
+    assert "8 states" in shown(plan, "device")
+
+
+def test_a_device_that_takes_too_long_is_said(world: World) -> None:
+    # No machine is as quick.
+    plan = Plan(Options(quick=True, batch=(1,), device="cpu", seconds=1e-9), (world,), 1, lambda line: None)
     device.measure(plan)
     assert {m.status for m in plan.collector.measurements} == {"over time"}
     assert "ended after" in shown(plan, "device")
@@ -155,7 +169,7 @@ def test_other_searches_are_measured_where_they_are_installed(monkeypatch: pytes
 def test_natural_text_is_counted(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = natural.PRESETS[preset]
     monkeypatch.setitem(demo.PROMPTS, kind, demo.PROMPTS[kind][:2])
-    names = [name for name in natural.METHODS if name != natural.REJECTION]
+    names = [name for name in natural._methods(preset, "greedy") if "text" not in name]
     found = natural.texts(preset, "greedy", 1, names)
     assert list(found) == names
     for name, samples in found.items():
@@ -164,6 +178,21 @@ def test_natural_text_is_counted(preset: str, monkeypatch: pytest.MonkeyPatch) -
     assert found["mask"]["with_brinks_ratio"] == [1.0]
     assert found["mask"]["passes_count"] == [1.0]
     assert found["back to the match"]["passes_count"][0] > 1
+    early = found.get(f"mask{natural.EARLY}")
+    assert (early is not None) == (preset == "pii")
+    assert early is None or early["broken_off_count"] < found["mask"]["broken_off_count"]
+
+
+def test_what_early_points_block_of_ordinary_text_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(natural, "_PROSE", 20_000)
+    found = natural.innocent()
+    assert list(found) == list(natural.STOPS)
+    late, early = (found[stop] for stop in natural.STOPS)
+    assert late["sentences_count"] == early["sentences_count"]
+    assert 0 < late["blocked_alike_ratio"][0] < early["blocked_alike_ratio"][0] < 0.5
+    assert late["blocked_ratio"] <= early["blocked_ratio"]
 
 
 def test_redaction_is_timed_and_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

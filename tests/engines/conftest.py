@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,15 @@ class CheckedGuard(Guard):
         return True
 
 
+class DoubtingGuard(CheckedGuard):
+    """A guard whose verifier reads " never" at the end of every text."""
+
+    @property
+    def verifier(self) -> Any:
+        many = super().verifier.verify_many
+        return SimpleNamespace(verify_many=lambda texts: many([text + " never" for text in texts]))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
@@ -80,6 +90,11 @@ def model_of() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def guard_of() -> Callable[..., CheckedGuard]:
     return CheckedGuard
+
+
+@pytest.fixture(scope="session")
+def doubting_guard_of() -> Callable[..., DoubtingGuard]:
+    return DoubtingGuard
 
 
 @pytest.fixture(scope="session")

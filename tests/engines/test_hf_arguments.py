@@ -103,9 +103,12 @@ def test_what_is_called_can_be_called(guard: Guard, byte_level: Any) -> None:
     for name in ("on_forced", "on_step"):
         with pytest.raises(ArgumentError, match=f"{name}: give a function"):
             GuardLogitsProcessor(bound, **{name: 3})
-    for wrong in (3, "ab", [3], {"a": 1}):
+    for wrong in (3, "ab", {"a": 1}, guard):
         with pytest.raises(UnsupportedError, match="guards: give a list"):
             guard.logits_processor(byte_level, guards=wrong)
+    for given in (3, guard.policy, bound):
+        with pytest.raises(UnsupportedError, match=rf"guards\[1\]: {type(given).__name__} is no guard"):
+            guard.logits_processor(byte_level, guards=[None, given])
 
 
 @pytest.mark.parametrize("wrong", [None, b"x", 3, [], [None], [3], {"role": "user", "content": "x"}, {}])

@@ -21,6 +21,7 @@ from nco_guard.engines.hf import generate, stream
 from nco_guard.errors import UnsupportedError
 from nco_guard.policy import RegexRule, StringRule
 from nco_guard.testing import biased_model, random_model, tiny_tokenizer
+from nco_guard.testing.tokenizers import FAMILIES
 
 PROMPTS = ["what the", "a class of passengers said", "the lazy dog"]
 WANTED = (
@@ -51,7 +52,7 @@ def cleaned(family: str) -> Any:
     return tokenizer
 
 
-@pytest.fixture(scope="module", params=["wordpiece", "byte-level", "byte-fallback", "unigram"])
+@pytest.fixture(scope="module", params=FAMILIES)
 def cleaning(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     tokenizer = cleaned(request.param)
     return tokenizer, biased_model(tokenizer, WANTED)

@@ -71,12 +71,15 @@ def test_one_row_ends_and_the_others_go_on(
 
 
 @pytest.mark.usefixtures("tight")
-def test_a_stream_ends_where_its_text_does(byte_level: Any, model_of: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("when_blocked", ["mask", "rewind"])
+def test_a_stream_ends_where_its_text_does(
+    when_blocked: Any, byte_level: Any, model_of: Callable[..., Any]
+) -> None:
     guard, model = guard_of_growing(), model_of(byte_level)
-    options = {"do_sample": False, "max_new_tokens": TOKENS}
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": TOKENS, "when_blocked": when_blocked}
     writes = LogitsProcessorList([Writes(byte_level, {0: "aac"})])
     pieces = list(guard.stream(model, byte_level, "x", logits_processor=writes, **options))
-    whole = generated(guard, model, byte_level, ["aac"])
+    whole = generated(guard, model, byte_level, ["aac"], when_blocked=when_blocked)
     assert whole.outcomes == ["state_limit"]
     assert whole.texts[0] == "".join(pieces)
     assert len("".join(pieces)) > 20

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers.utils.import_utils import is_mistral_common_available
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.errors import UnsupportedError
 from nco_guard.testing import random_model
+from tests.tokens.mistral import MISTRAL, mistral, needs_mistral
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not is_mistral_common_available(), reason="needs a recent mistral-common"),
-]
+pytestmark = [pytest.mark.slow, needs_mistral]
 
 # A model with random weights writes pieces of words of all languages; these rules meet them in every text.
 LETTER, SHORT, END = r"(?i)e", r"\b\w{1,3}\b", r"[a-z]$"
 
 
-def mistral(name: str) -> Any:
-    import mistral_common
-    from transformers.tokenization_mistral_common import MistralCommonBackend
-
-    return MistralCommonBackend(Path(mistral_common.__file__).parent / "data" / name)
-
-
-@pytest.fixture(
-    scope="module",
-    params=["tekken_240911.json", "mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model.v1"],
-)
+@pytest.fixture(scope="module", params=MISTRAL)
 def pair(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     torch.set_num_threads(1)
     tokenizer = mistral(request.param)

@@ -139,7 +139,7 @@ def test_generators_of_prompts_are_guarded(guarded: Any, guard: Any) -> None:
 
 
 def test_copies_and_other_guards(pipe: Any, guarded: Any, guard: Any) -> None:
-    for other in (copy.copy(guarded), guarded.under(guard)):
+    for other in (copy.copy(guarded), guarded.with_guard(guard)):
         text = other("what the", max_new_tokens=40, return_full_text=False)[0]["generated_text"]
         assert guard.clean(text)
     assert "TextGenerationPipeline" in repr(guarded)

@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList, pipeline
 
 from nco_guard import Guard
-from nco_guard.engines.hf import DeviceLogitsProcessor, GuardLogitsProcessor, StepReport
+from nco_guard.engines.hf import (
+    DeviceLogitsProcessor,
+    GuardLogitsProcessor,
+    StepReport,
+    generate,
+    stream,
+    wrap,
+)
 from nco_guard.engines.hf.requests import RequestsProcessor
 from nco_guard.engines.recording import Recording
 from nco_guard.engines.requests import GuardedRequest
@@ -392,6 +399,43 @@ def test_one_processor_serves_generate_again_and_again(byte_level: Any, guard: A
             assert guard.clean(text), options
 
 
+class Dictates(LogitsProcessor):  # type: ignore[misc]
+    """Makes the model want some tokens, one after another."""
+
+    def __init__(self, start: int, tokens: list[int]) -> None:
+        self.start, self.tokens = start, tokens
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        scores[:, self.tokens[input_ids.shape[1] - self.start]] += 1000.0
+        return scores
+
+
+@pytest.mark.parametrize("way", ["generate", "stream", "wrap"])
+def test_each_call_begins_a_text_and_a_budget_of_its_own(
+    way: str, byte_level: Any, model_of: Any, guard: Any
+) -> None:
+    """A prompt that is an earlier prompt with its answer begins another text: what the prompt holds is no match."""
+    model, (k,) = model_of(byte_level), byte_level("k", add_special_tokens=False).input_ids
+    fuc = byte_level("fuc", add_special_tokens=False).input_ids
+    guarded = wrap(guard, pipeline("text-generation", model=model, tokenizer=byte_level, device="cpu"))
+
+    def written(prompt: torch.Tensor, tokens: list[int]) -> str:
+        start = prompt.shape[1]
+        options = {"max_new_tokens": len(tokens), "logits_processor": [Dictates(start, tokens)]}
+        if way == "wrap":
+            return str(byte_level.decode(guarded.model.generate(prompt, **options)[0, start:]))
+        if way == "stream":
+            return "".join(stream(guard, model, byte_level, {"input_ids": prompt}, **options))
+        return generate(guard, model, byte_level, {"input_ids": prompt}, **options).texts[0]
+
+    prompt = byte_level("what the", return_tensors="pt").input_ids
+    for _ in range(2):
+        assert written(prompt, fuc) == "fuc"
+        assert written(torch.cat([prompt, torch.tensor([fuc])], dim=1), [k]) == "k"
+        assert written(prompt, [*fuc, k]) != "fuck"
+
+
 def test_threads_whose_tables_are_replaced_all_the_time_get_the_masks_of_their_rows(
     byte_level: Any, guard: Any
 ) -> None:
@@ -414,7 +458,7 @@ def test_threads_whose_tables_are_replaced_all_the_time_get_the_masks_of_their_r
         rows = torch.tensor(pair)
         expected.append([processor(rows[:, :n], plain) for n in range(1, length + 2)])
     wrong: list[Any] = []
-    tables: set[int] = set()
+    tables: dict[int, object] = {}  # held, so that no other has its id
 
     def write(number: int) -> None:
         try:
@@ -424,7 +468,8 @@ def test_threads_whose_tables_are_replaced_all_the_time_get_the_masks_of_their_r
             for name in "ab":
                 requests.announce(name, GuardedRequest(0, shared, [1], 10**6, Recording(None, None)))
             for n in range(1, length + 2):
-                tables.add(id(shared.tables))
+                held = shared.tables
+                tables[id(held)] = held
                 if not torch.equal(processor(rows[:, :n], plain), expected[number][n - 1]):
                     wrong.append(("rows", number, n))
                 scores = plain.clone()

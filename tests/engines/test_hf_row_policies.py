@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -213,15 +212,9 @@ def test_dead_ends_are_resolved_by_the_own_policy(byte_level: Any) -> None:
 
 
 def test_the_verifier_of_each_text_is_its_own_guard(
-    byte_level: Any, model_of: Any, guard_of: Any, four: list[Any]
+    byte_level: Any, model_of: Any, doubting_guard_of: Any, four: list[Any]
 ) -> None:
-    class Doubting(guard_of):  # type: ignore[misc, valid-type]
-        @property
-        def verifier(self) -> Any:
-            many = super().verifier.verify_many
-            return SimpleNamespace(verify_many=lambda texts: many([text + " never" for text in texts]))
-
-    doubting = Doubting(StringRule(id="never", strings=("never",)))
+    doubting = doubting_guard_of(StringRule(id="never", strings=("never",)))
     model, prompts = model_of(byte_level), same_prompts(byte_level, 2)
     doubting.generate(model, byte_level, prompts, guards=[four[0], four[1]], max_new_tokens=5)
     with pytest.raises(GenerationError, match="never"):
@@ -326,6 +319,7 @@ def test_wrong_guards_are_refused_before_anything_runs(
         (four[:2], "2 guards for 3 prompts"),
         ([], "0 guards for 3 prompts"),
         (four[0], "give a list"),
+        ("abc", "give a list"),
         ([*four[:2], four[0].policy], r"guards\[2\]: Policy"),
         ([four[0].bind(byte_level), None, None], r"guards\[0\]: BoundGuard"),
     ):

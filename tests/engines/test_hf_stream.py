@@ -1,7 +1,6 @@
 """Guarded streams with real models: pieces that are never taken back, errors that arrive."""
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -57,13 +56,28 @@ def test_what_was_shown_is_never_taken_back_and_the_result_is_that_of_generate(
         assert (result.token_ids, result.outcomes) == (expected.token_ids, expected.outcomes)
 
 
+class Held(LogitsProcessor):  # type: ignore[misc]
+    """Counts steps, and waits at one until it is let go."""
+
+    def __init__(self, step: int) -> None:
+        self.steps, self._step, self.go = 0, step, threading.Event()
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        self.steps += 1
+        if self.steps == self._step:
+            self.go.wait(60)
+        return scores
+
+
 def test_closing_a_stream_stops_the_generation(byte_level: Any, model_of: Any, guard: Any) -> None:
-    pieces = stream(guard, model_of(byte_level), byte_level, "what the", max_new_tokens=1900)
+    before, held = set(threading.enumerate()), Held(200)
+    options: dict[str, Any] = {"max_new_tokens": 1900, "logits_processor": [held]}
+    pieces = stream(guard, model_of(byte_level), byte_level, "what the", **options)
     assert next(pieces)
-    start = time.perf_counter()
+    held.go.set()
     pieces.close()
-    assert time.perf_counter() - start < 2
-    assert not any(thread.name.startswith("nco-guard-stream") for thread in threading.enumerate())
+    assert 0 < held.steps < 1900
+    assert set(threading.enumerate()) <= before
 
 
 def test_errors_reach_the_reader_of_a_stream(byte_level: Any, model_of: Any, guard: Any) -> None:

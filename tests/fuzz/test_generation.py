@@ -20,6 +20,7 @@ from nco_guard.masking import bruteforce
 from nco_guard.policy import Rewind
 from nco_guard.session import BoundGuard
 from nco_guard.testing import Family
+from nco_guard.testing.tokenizers import FAMILIES
 from tests.fuzz import worlds
 from tests.masking import test_masks
 
@@ -35,11 +36,30 @@ BATCH: dict[str, dict[str, Any]] = {
     "several": {"do_sample": True, "num_return_sequences": 4},
     "static cache": {"cache_implementation": "static", "do_sample": True, "disable_compile": True},
     "no cache": {"use_cache": False, "do_sample": True},
+}
+# Rows that share a cache, so that many cost little.
+BACK: dict[str, dict[str, Any]] = {
     "going back, greedy": {"when_blocked": "rewind"},
     "going back": {"when_blocked": "rewind", "do_sample": True, "top_k": 0},
-    "going back, one choice": {"when_blocked": "rewind", "do_sample": True, "top_k": 1, "use_cache": False},
+    "going back, one choice": {"when_blocked": "rewind", "do_sample": True, "top_k": 1},
     "back to sentences": {"rewind": Rewind(back_to="sentence"), "do_sample": True, "num_return_sequences": 2},
     "back to the text": {"rewind": Rewind(back_to="text", per_match=3), "do_sample": True, "top_p": 0.9},
+}
+# Rows that are run one by one.
+BACK_ALONE: dict[str, dict[str, Any]] = {
+    "going back, no cache": {"when_blocked": "rewind", "do_sample": True, "use_cache": False},
+    "going back, static cache": {
+        "when_blocked": "rewind",
+        "do_sample": True,
+        "cache_implementation": "static",
+        "disable_compile": True,
+    },
+    "going back, sliding": {"when_blocked": "rewind", "do_sample": True, "model": "sliding"},
+    "back to the text, sliding": {"rewind": Rewind(back_to="text"), "do_sample": True, "model": "sliding"},
+    "going back, hybrid": {"when_blocked": "rewind", "model": "hybrid", "do_sample": True, "top_p": 0.9},
+    "back to sentences, hybrid": {"rewind": Rewind(back_to="sentence"), "model": "hybrid"},
+    "going back, encoder-decoder": {"when_blocked": "rewind", "do_sample": True, "model": "encoder-decoder"},
+    "back to the text, encoder-decoder": {"rewind": Rewind(back_to="text"), "model": "encoder-decoder"},
 }
 SINGLE: dict[str, dict[str, Any]] = {
     "prompt lookup": {"prompt_lookup_num_tokens": 3},
@@ -75,6 +95,10 @@ class Fuzzer:
         """One guarded call; None where the policy leaves no way to end in time."""
         options = dict(options)
         model = self.rng.choice(world.models)
+        if kind := options.pop("model", None):
+            model = worlds.other_model(world.family, kind)
+        elif "rewind" in options or "when_blocked" in options:
+            model = world.models[1]
         if options.get("assistant_model"):
             options["assistant_model"] = self.rng.choice(world.models)
         inputs = world.tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
@@ -86,7 +110,11 @@ class Fuzzer:
             self.totals["no way to end"] += 1
             return None
         sequences = result.output if isinstance(result.output, torch.Tensor) else result.output.sequences
-        self.judge(world, sequences, inputs.input_ids.shape[1], how)
+        self.judge(world, sequences, 1 if kind == "encoder-decoder" else inputs.input_ids.shape[1], how)
+        if result.rewinds is not None:
+            back = sum(one.rewinds > 0 for one in result.rewinds)
+            self.totals["went back"] += back
+            self.totals[f"{how}: went back"] += back
         return result
 
     def raw(self, world: worlds.World, batch: int) -> None:
@@ -231,8 +259,14 @@ class Fuzzer:
         world = worlds.world(self.rng, family)
         bound = world.guard.bind(world.tokenizer)
         rows: list[list[int]] = []
-        for how, options in BATCH.items():
-            count = max(1, batch // max(options.get("num_beams", 1), options.get("num_return_sequences", 1)))
+        texts = (
+            dict.fromkeys(BATCH, batch)
+            | dict.fromkeys(BACK, 4 * batch)
+            | dict.fromkeys(BACK_ALONE, batch // 4)
+        )
+        for how, options in (BATCH | BACK | BACK_ALONE).items():
+            rows_each = max(options.get("num_beams", 1), options.get("num_return_sequences", 1))
+            count = max(1, texts[how] // rows_each)
             prompts = [self.rng.choice(worlds.PROMPTS) for _ in range(count)]
             result = self.generate(world, prompts, how, options)
             if result is not None:
@@ -252,7 +286,7 @@ class Fuzzer:
         self.totals["policies"] += 1
 
 
-@pytest.mark.parametrize("family", worlds.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_text_breaks_its_policy(family: Family) -> None:
     fuzzer = Fuzzer(1)
     for _ in range(3):
@@ -260,12 +294,13 @@ def test_no_text_breaks_its_policy(family: Family) -> None:
     print(dict(fuzzer.totals))
     assert fuzzer.totals["generations"] > 100
     assert fuzzer.totals["masks compared"] > 500
+    assert fuzzer.totals["went back"] > 0
 
 
 def test_unguarded_the_same_models_write_what_is_forbidden() -> None:
     """Else the other tests would prove nothing."""
     fuzzer, broken = Fuzzer(2), 0
-    for family in worlds.FAMILIES:
+    for family in FAMILIES:
         for _ in range(5):
             world = worlds.world(fuzzer.rng, family)
             inputs = world.tokenizer(["a b"] * 16, return_tensors="pt", return_token_type_ids=False)
@@ -279,12 +314,13 @@ def test_unguarded_the_same_models_write_what_is_forbidden() -> None:
 
 @pytest.mark.slow
 def test_no_text_breaks_its_policy_at_length() -> None:
-    """A hundred thousand generations, ten million entries of masks."""
+    """A hundred thousand generations, twenty thousand of which went back; ten million entries of masks."""
     fuzzer = Fuzzer(3)
-    while fuzzer.totals["generations"] < 100_000:
-        fuzzer.world(worlds.FAMILIES[fuzzer.totals["policies"] % len(worlds.FAMILIES)], batch=64)
+    while fuzzer.totals["generations"] < 100_000 or fuzzer.totals["went back"] < 20_000:
+        fuzzer.world(FAMILIES[fuzzer.totals["policies"] % len(FAMILIES)], batch=64)
         if fuzzer.totals["policies"] % 10 == 0:
             print(dict(fuzzer.totals), flush=True)
+    assert min(fuzzer.totals[f"{how}: went back"] for how in BACK | BACK_ALONE) >= 20
     seed = 0
     while fuzzer.totals["masks compared"] < 10_000_000:
         fuzzer.totals["masks compared"] += test_masks.walk(seed := seed + 1, policies=100, steps=25)

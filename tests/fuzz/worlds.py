@@ -13,13 +13,15 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+import torch
+import transformers as hf
+
 from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.guard import Guard
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.testing import Family, biased_model, random_model, tiny_tokenizer
 from tests.masking import random_policies
 
-FAMILIES: tuple[Family, ...] = ("byte-level", "byte-fallback", "unigram", "wordpiece")
 _TEXTS = (
     "a ab aab abb bab kk Kab 1a b1 a-b _a é aé éé ß a1b ab1 bb k1 11 1-1 _b_ b_a",
     "aa bb ab ba aab abk kab bak 1ab é1 a\nb\n\nk - -- a_a Kk kK KK \u212a ſ ab ab",
@@ -33,12 +35,50 @@ def tokenizer(family: Family) -> Any:
     return tiny_tokenizer(family, texts=_TEXTS, vocab_size=330)
 
 
+# Matches that take several tokens: there is something to go back over.
+_LONG = ("-1-k", "kab1-1", "é1é1", "b_1-_", "k-k-k", "_1_é_", "11kk11", "-é-k-")
+_WANTS = ("ab", "ba", "aab", " a", "1a", "é", "k", "a\nb", "b_", "-", "aaaa", *_LONG)
+
+
 @cache
 def models(family: Family) -> tuple[Any, Any]:
     """One that only has random logits, and one that longs for what random policies forbid."""
-    wants = ("ab", "ba", "aab", " a", "1a", "é", "k", "a\nb", "b_", "-", "aaaa")
     reader = tokenizer(family)
-    return random_model(reader, 1, hidden=8), biased_model(reader, wants, 2, hidden=8, bonus=6.0)
+    return random_model(reader, 1, hidden=8), biased_model(reader, _WANTS, 2, hidden=8, bonus=6.0)
+
+
+@cache
+def other_model(family: Family, kind: str) -> Any:
+    """A model of another kind, with the second one's longing: "sliding", "hybrid" or "encoder-decoder"."""
+    reader = tokenizer(family)
+    if kind == "encoder-decoder":
+        return biased_model(reader, _WANTS, 2, hidden=8, bonus=6.0, seq2seq=True)
+    like = models(family)[1]
+    settings = like.config.to_dict()
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    names += (
+        "max_position_embeddings",
+        "eos_token_id",
+        "pad_token_id",
+        "bos_token_id",
+        "tie_word_embeddings",
+    )
+    options = {name: settings[name] for name in names} | {"num_hidden_layers": 2, "sliding_window": 4}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        if kind == "sliding":
+            model = hf.MistralForCausalLM(hf.MistralConfig(**options))
+        else:
+            kinds = ["sliding_attention", "full_attention"]
+            model = hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**options, head_dim=4, layer_types=kinds))
+        torch.nn.init.normal_(model.lm_head.weight)
+
+    def long_for(_: Any, __: Any, inputs: dict[str, Any], output: Any) -> None:
+        kept = output.logits.shape[1]
+        output.logits = output.logits + like.bonus[inputs["input_ids"][:, -kept:]]
+
+    model.register_forward_hook(long_for, with_kwargs=True)
+    return model.eval()
 
 
 @cache
@@ -62,6 +102,7 @@ class World:
     """One policy, one tokenizer, its models, and what `re` forbids."""
 
     guard: Guard
+    family: Family
     tokenizer: Any
     models: tuple[Any, Any]
     exact_models: tuple[Any, Any]
@@ -128,8 +169,11 @@ def world(rng: random.Random, family: Family) -> World:
     # Where a decoder rewrites what it reads, there is no one place where the output begins.
     prompts = family != "wordpiece" and rng.random() < 0.5
     rules = tuple(rule(rng, f"r{i}", prompts=prompts) for i in range(rng.randint(1, 3)))
+    if rng.random() < 0.8:
+        rules += (StringRule(id="long", strings=_LONG),)
     return World(
         Guard(Policy(name="fuzz", rules=rules)),
+        family,
         tokenizer(family),
         models(family),
         exact_models(family),

@@ -1,5 +1,7 @@
 """`python -m tests.leaks [ROOM] [--route PATTERN] [--shape PATTERN]`: run routes with shapes, and say what leaks where.
 
+At the end it prints the table of `docs/guarantees.md`, with the places that it looked at and the leaks that it found.
+
 ROOM is core, values, langchain, agents or llama_index; without it all are run.
 """
 
@@ -12,9 +14,12 @@ import time
 import zlib
 from collections import Counter, defaultdict
 
+import torch
+
 from tests.leaks.corpus import CORPUS, ROOMS, routes_of
 from tests.leaks.routes import Route, carried, check, shows_something
 from tests.leaks.shapes import Shape
+from tests.leaks.table import table
 
 __all__ = ["main"]
 
@@ -29,17 +34,22 @@ def main(arguments: list[str] | None = None) -> int:
         "--every", type=int, default=1, metavar="N", help="only every Nth shape, others for each route"
     )
     given = parser.parse_args(arguments)
-    looks, wrong = 0, 0
+    torch.set_num_threads(1)  # of models so small, more of them mostly wait for each other
+    counts: dict[str, tuple[int, int]] = {}
     for name in ROOMS:
         if given.room in ("", name):
+            looks, wrong = 0, 0
             for one in routes_of(name):
                 if re.search(given.route, one.name):
                     shapes = [shape for shape in carried(one, CORPUS) if re.search(given.shape, shape.name)]
                     # Routes begin at different shapes, so that all of them are run somewhere.
-                    found = _run(one, shapes[zlib.crc32(one.name.encode()) % given.every :: given.every])
+                    part = shapes[zlib.crc32(one.name.encode()) % given.every :: given.every]
+                    found = _run(one, part) if part else (0, 0)
                     looks, wrong = looks + found[0], wrong + found[1]
-    print(f"{looks:,} looks, {wrong} shapes that leak or are changed")
-    return 1 if wrong else 0
+            if looks:
+                counts[name] = looks, wrong
+    print(table(counts))
+    return 1 if any(wrong for _, wrong in counts.values()) else 0
 
 
 def _run(one: Route, shapes: list[Shape]) -> tuple[int, int]:
@@ -52,7 +62,8 @@ def _run(one: Route, shapes: list[Shape]) -> tuple[int, int]:
             each.split(":")[0] if each.startswith("leak") else each[:170] for each in wrong
         ):
             by[what].append(shape.name)
-    if not shows_something(one, shapes):
+    # Whatever part of the shapes is run: one of all that it carries must show it.
+    if not shows_something(one, carried(one, CORPUS)):
         by["under no policy nothing is found either"] += ["all"]
     bad = {name for names in by.values() for name in names}
     print(

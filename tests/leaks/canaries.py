@@ -28,6 +28,12 @@ class Secret:
         """The text as JSON may write it."""
         return self.text.replace("@", "\\u0040")
 
+    @property
+    def exponent(self) -> str:
+        """The number as JSON may write it."""
+        digits = str(self.number)
+        return f"{digits[0]}.{digits[1:]}e{len(digits) - 1}"
+
     def pieces(self, count: int = 3) -> list[str]:
         """The text cut into that many neighbouring pieces, none of which is forbidden by itself."""
         at = self.text.find("@")

@@ -9,7 +9,7 @@ from tests.leaks.shapes import Shape
 from tests.leaks.shapes_errors import ERRORS
 from tests.leaks.shapes_langchain import ANSWERS, STEPS
 from tests.leaks.shapes_llama_index import NODES, REPLIES
-from tests.leaks.shapes_texts import CALLED, JSON, TEXTS, WRITTEN
+from tests.leaks.shapes_texts import CALLED, JSON, PARSED, TEXTS, WRITTEN
 from tests.leaks.shapes_values import VALUES
 
 __all__ = ["CORPUS", "ROOMS", "routes_of"]
@@ -19,6 +19,7 @@ CORPUS: list[Shape] = [
     *WRITTEN,
     *CALLED,
     *JSON,
+    *PARSED,
     *VALUES,
     *ERRORS,
     *ANSWERS,
@@ -30,15 +31,15 @@ CORPUS: list[Shape] = [
 
 #: Modules of routes, by what they are routes of.
 ROOMS = {
-    "core": "routes_core",
-    "values": "routes_values",
-    "langchain": "routes_langchain",
-    "agents": "routes_agents",
-    "llama_index": "routes_llama_index",
+    "core": ("routes_core", "routes_records"),
+    "values": ("routes_values",),
+    "langchain": ("routes_langchain",),
+    "agents": ("routes_agents",),
+    "llama_index": ("routes_llama_index",),
 }
 
 
 def routes_of(room: str) -> list[Route]:
     """The routes of a room."""
-    found: list[Route] = importlib.import_module(f"tests.leaks.{ROOMS[room]}").ROUTES
-    return found
+    modules = [importlib.import_module(f"tests.leaks.{name}") for name in ROOMS[room]]
+    return [one for module in modules for one in module.ROUTES]

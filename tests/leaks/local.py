@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, pipeline
+from transformers import LlamaForCausalLM, pipeline
 
-from nco_guard.testing import biased_model, tiny_tokenizer
+from nco_guard.testing import biased_model, random_model, tiny_tokenizer
 from nco_guard.tokens import read_vocabulary
 from tests.leaks.canaries import CLEAN, SECRET
 
@@ -79,18 +79,7 @@ InsistingLM.__name__ = LlamaForCausalLM.__name__
 def insisting(script: str) -> Any:
     """The model that insists on `script`, then ends."""
     made, vocabulary = tokenizer(), read_vocabulary(tokenizer())
-    config = LlamaConfig(
-        vocab_size=len(made),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        bos_token_id=None,
-        eos_token_id=made.eos_token_id,
-        pad_token_id=made.pad_token_id,
-    )
+    config = random_model(made, hidden=16).config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = InsistingLM(config).eval()

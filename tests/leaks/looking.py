@@ -24,6 +24,7 @@ __all__ = ["error_texts", "leaks_in", "texts"]
 
 _DEPTH = 12
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\"\\/bfnrt]))")
+_EXPONENT = re.compile(r"[0-9]+\.[0-9]+e[0-9]{1,2}\b")
 _LITTLE = {"n": "\n", "t": "\t"}
 #: What an object holds that is no part of what it says: models, guards, policies, code, locks.
 _OPAQUE = (
@@ -118,11 +119,24 @@ def _forms(text: str, parsed: bool) -> Iterator[str]:
         return
     with contextlib.suppress(ValueError, RecursionError):
         yield from texts(json.loads(text))
+    yield from _objects_in(text)
+    # Of JSON that broke off, and of strings that a field takes for numbers.
+    yield from (str(int(float(number))) for number in _EXPONENT.findall(text))
     for _ in range(6 if "\\" in text else 0):  # JSON within JSON within JSON
         text = _ESCAPE.sub(
             lambda found: chr(int(found[1], 16)) if found[1] else _LITTLE.get(found[2], found[2]), text
         )
         yield text
+
+
+def _objects_in(text: str) -> Iterator[str]:
+    """What agents and programs get that look for an object in a text."""
+    place = 0
+    for start in (found.start() for found in re.finditer(r"[{\[]", text[:10_000])):
+        if start >= place:
+            with contextlib.suppress(ValueError, RecursionError):
+                value, place = json.JSONDecoder().raw_decode(text, start)
+                yield from texts(value)
 
 
 def _joined(leaves: Iterable[tuple[Path, str]]) -> dict[Path, str]:
@@ -150,6 +164,8 @@ def _walk(
         return
     if isinstance(value, (bytes, bytearray, memoryview)):
         yield path, bytes(value).decode("utf-8", "replace")
+        if 0 in bytes(value):  # letters of two and four bytes
+            yield (*path, "(wide)"), bytes(value).replace(b"\0", b"").decode("utf-8", "replace")
         return
     if isinstance(value, (int, float, complex)):
         yield path, str(value)
@@ -196,7 +212,7 @@ def _callables(
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a container or an object, by whatever way it offers."""
     if isinstance(value, Mapping):
-        for index, (key, part) in enumerate(value.items()):
+        for index, (key, part) in enumerate(list(value.items())):  # other threads may write
             yield f"key{index}", key
             yield str(key)[:40], part
     elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):

@@ -21,11 +21,11 @@ from nco_guard import Guard, Rewind, Verifier, verify
 from nco_guard.audit import JsonLinesSink, read_events
 from nco_guard.engines.hf.continuous import ContinuousBatch, generate_batch
 from nco_guard.errors import ViolationError
-from nco_guard.scan import exposure
+from nco_guard.scan import SafeEnds, exposure, require
 from tests.leaks.local import insisting, knowing_tokenizer, longing, pipe_of, tokenizer
 from tests.leaks.routes import Route, Run, route, routes
 
-__all__ = ["ROUTES"]
+__all__ = ["LENGTH", "ROUTES", "command_called", "policy_file", "text_file"]
 
 ROUTES: list[Route] = []
 PROMPT = "assistant:~ "
@@ -66,7 +66,13 @@ _generated = partial(
     ROUTES,
     "Guard.generate, {}",
     carries=["written"],
-    covers=["nco_guard.Guard", "nco_guard.Guard.generate", "nco_guard.Policy", "nco_guard.RegexRule"],
+    covers=[
+        *("nco_guard.Guard", "nco_guard.Guard.generate", "nco_guard.Policy", "nco_guard.RegexRule"),
+        *(
+            f"nco_guard.engines.hf.{name}"
+            for name in ("generate", "GenerationResult", "DeviceLogitsProcessor")
+        ),
+    ],
 )
 #: Of eleven tokens few texts have come to the secret.
 _SHORT = ("short", "stop strings")
@@ -112,6 +118,21 @@ class Kept(BaseStreamer):  # type: ignore[misc]
         pass
 
 
+@route(
+    ROUTES,
+    "Guard.generate, each step reported",
+    carries=["written"],
+    covers=["nco_guard.engines.hf.StepReport"],
+)
+def steps(run: Run) -> None:
+    guard, seen = run.guard(), run.places
+    options = {"max_new_tokens": LENGTH, "do_sample": False}
+    made = guard.generate(
+        _model(run), tokenizer(), PROMPT, on_step=lambda step: seen.add("step", repr(step)), **options
+    )
+    _shown(run, made)
+
+
 @route(ROUTES, "Guard.generate, streamer", carries=["written"], covers=["nco_guard.Guard.generate"])
 def streamer(run: Run) -> None:
     kept = Kept()
@@ -128,7 +149,7 @@ def streamer(run: Run) -> None:
     ROUTES,
     "Guard.stream, {}",
     carries=["written"],
-    covers=["nco_guard.Guard.stream"],
+    covers=["nco_guard.Guard.stream", "nco_guard.engines.hf.stream", "nco_guard.engines.hf.TextStream"],
     cases=("mask", "rewind"),
 )
 def stream(run: Run, name: Any) -> None:
@@ -147,6 +168,7 @@ _SMALL = ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=
     ROUTES,
     "generate_batch",
     carries=["written"],
+    covers=["nco_guard.engines.hf.continuous.generate_batch"],
     skips=_UNWRITTEN,
     drawn=True,
 )
@@ -168,6 +190,7 @@ def batch(run: Run) -> None:
     ROUTES,
     "ContinuousBatch",
     carries=["written"],
+    covers=[f"nco_guard.engines.hf.continuous.{name}" for name in ("ContinuousBatch", "RequestResult")],
     skips=_UNWRITTEN,
     drawn=True,
 )
@@ -215,7 +238,13 @@ def _forwarded(pipe: Any, forward: Any) -> Any:
     )
 
 
-_wrapped = partial(routes, ROUTES, "Guard.wrap, {}", carries=["written"], covers=["nco_guard.Guard.wrap"])
+_wrapped = partial(
+    routes,
+    ROUTES,
+    "Guard.wrap, {}",
+    carries=["written"],
+    covers=["nco_guard.Guard.wrap", "nco_guard.engines.hf.wrap", "nco_guard.engines.hf.WrappedPipeline"],
+)
 
 
 @_wrapped(cases=[name for name in _CALLS if name not in _INNER])
@@ -238,7 +267,12 @@ def _prompt_ids() -> Any:
     return tokenizer()(PROMPT, return_tensors="pt").input_ids
 
 
-@route(ROUTES, "Guard.logits_processor", carries=["written"], covers=["nco_guard.Guard.logits_processor"])
+@route(
+    ROUTES,
+    "Guard.logits_processor",
+    carries=["written"],
+    covers=["nco_guard.Guard.logits_processor", "nco_guard.engines.hf.GuardLogitsProcessor"],
+)
 def processor(run: Run) -> None:
     made = _bare(run, run.guard().logits_processor(tokenizer(), max_new_tokens=LENGTH), _prompt_ids(), LENGTH)
     run.places.returned(tokenizer().decode(made[0]))
@@ -307,7 +341,13 @@ def redact(run: Run) -> None:
     run.places.add("redaction", done)
 
 
-@route(ROUTES, "redact", carries=["text"], covers=["nco_guard.redact"], unchanged=True)
+@route(
+    ROUTES,
+    "redact",
+    carries=["text"],
+    covers=["nco_guard.redact", "nco_guard.scan.redact", "nco_guard.scan.Redaction"],
+    unchanged=True,
+)
 def redact_by_a_policy(run: Run) -> None:
     done = nco_guard.redact(run.guard().policy, run.value())
     run.places.returned(done.text)
@@ -322,12 +362,18 @@ def _reported(run: Run, made: Any) -> None:
 _report = partial(route, ROUTES, carries=["text"], silent=True)
 
 
-@_report("Guard.verify", covers=["nco_guard.Guard.verify", "nco_guard.Report", "nco_guard.Finding"])
+@_report(
+    "Guard.verify",
+    covers=[
+        *("nco_guard.Guard.verify", "nco_guard.Report", "nco_guard.Finding"),
+        *("nco_guard.scan.Report", "nco_guard.scan.Finding"),
+    ],
+)
 def verified(run: Run) -> None:
     _reported(run, run.guard().verify(run.value()))
 
 
-@_report("exposure", covers=["nco_guard.Exposure"])
+@_report("exposure", covers=["nco_guard.Exposure", "nco_guard.scan.exposure", "nco_guard.scan.Exposure"])
 def exposed(run: Run) -> None:
     _reported(run, exposure(run.guard().policy, run.value()))
 
@@ -337,14 +383,38 @@ def verified_many(run: Run) -> None:
     _reported(run, run.guard().verifier.verify_many([run.value(), "b"]))
 
 
-@_report("Verifier", covers=["nco_guard.Verifier", "nco_guard.Guard.verifier"])
+@_report("Verifier", covers=["nco_guard.Verifier", "nco_guard.Guard.verifier", "nco_guard.scan.Verifier"])
 def by_verifier(run: Run) -> None:
     _reported(run, Verifier(run.policy).verify(run.value()))
 
 
-@_report("verify", covers=["nco_guard.verify"])
+@_report("verify", covers=["nco_guard.verify", "nco_guard.scan.verify"])
 def by_function(run: Run) -> None:
     _reported(run, verify(run.policy, run.value()))
+
+
+@_report("require", covers=["nco_guard.scan.require"])
+def required(run: Run) -> None:
+    _reported(run, require(run.policy, run.value()))
+
+
+@_report("Verifier.stream", covers=["nco_guard.scan.FindingStream"])
+def found_in_pieces(run: Run) -> None:
+    stream, text = run.guard().verifier.stream(), run.value()
+    for at in range(0, len(text), 5):
+        _reported(run, stream.feed(text[at : at + 5]))
+    _reported(run, stream.finish())
+
+
+@route(ROUTES, "SafeEnds", carries=["text"], covers=["nco_guard.scan.SafeEnds"], unchanged=True)
+def cut_back(run: Run) -> None:
+    ends, text, shown = SafeEnds(run.policy), run.value(), list[str]()
+    try:
+        shown.extend(ends.feed(text[at : at + 5]) for at in range(0, len(text), 5))
+        shown.append(ends.feed("", final=True))
+    finally:
+        run.places.chunks(shown)
+    run.places.returned("".join(shown))
 
 
 @routes(
@@ -352,7 +422,10 @@ def by_function(run: Run) -> None:
     "Guard.stream_verifier, {}, pieces of {}",
     [(action, size) for action in ("redact", "raise") for size in (1, 7)],
     carries=["text"],
-    covers=["nco_guard.Guard.stream_verifier"],
+    covers=[
+        *("nco_guard.Guard.stream_verifier", "nco_guard.scan.StreamVerifier"),
+        *("nco_guard.scan.REDACTED", "nco_guard.scan.default_replacement"),
+    ],
     raises=(ViolationError,),
     unchanged=True,
 )
@@ -382,19 +455,19 @@ _COMMANDS: dict[str, list[str]] = {
 }
 
 
-def _policy_file(run: Run) -> Path:
+def policy_file(run: Run) -> Path:
     path = run.places.folder / "policy.json"
     path.write_text(json.dumps(run.policy.model_dump(mode="json", exclude_unset=True)))
     return path
 
 
-def _text_file(run: Run) -> Path:
+def text_file(run: Run) -> Path:
     path = run.places.folder / "a.txt"
     path.write_text(run.value(), newline="")
     return path
 
 
-def _called(run: Run, arguments: list[str]) -> str:
+def command_called(run: Run, arguments: list[str]) -> str:
     from nco_guard.cli import app
 
     done = CliRunner().invoke(app, arguments)
@@ -409,29 +482,33 @@ def _called(run: Run, arguments: list[str]) -> str:
     ROUTES, "nco-guard verify, {}", _COMMANDS, carries=["text"], covers=["nco_guard.cli.verify"], silent=True
 )
 def command(run: Run, name: str) -> None:
-    _called(run, [*_COMMANDS[name], str(_policy_file(run)), str(_text_file(run))])
+    command_called(run, [*_COMMANDS[name], str(policy_file(run)), str(text_file(run))])
 
 
 @route(ROUTES, "nco-guard verify --redact", carries=["text"], covers=["nco_guard.cli.verify"], unchanged=True)
 def redacted_copy(run: Run) -> None:
     copy = run.places.folder / "copy.txt"
-    _called(run, ["verify", "--redact", str(copy), str(_policy_file(run)), str(_text_file(run))])
+    command_called(run, ["verify", "--redact", str(copy), str(policy_file(run)), str(text_file(run))])
     run.places.returned(copy.read_bytes().decode())
 
 
 @route(ROUTES, "nco-guard generate", carries=["written"], covers=["nco_guard.cli.generate"])
 def generated(run: Run) -> None:
-    policy, log = _policy_file(run), run.places.folder / "cli.jsonl"
+    policy, log = policy_file(run), run.places.folder / "cli.jsonl"
     arguments = ["generate", "--model", ".", "--policy", str(policy), "--prompt", PROMPT, "--audit", str(log)]
     # The model's longing is no weight that could be saved; all else is as the command does it.
     with patch("nco_guard.cli.generate.load_model", lambda path: (_model(run), tokenizer())):
-        run.places.returned(_called(run, arguments))
+        run.places.returned(command_called(run, arguments))
     run.places.add("audit log of the command", log.read_text())
     run.places.add("events of the log", [repr(event) for event in read_events(log).events])
 
 
 @route(
-    ROUTES, "nco-guard audit report", carries=["written"], covers=["nco_guard.cli.audit_report"], silent=True
+    ROUTES,
+    "nco-guard audit report",
+    carries=["written"],
+    covers=[f"nco_guard.cli.audit_{name}" for name in ("report", "verify", "anchor")],
+    silent=True,
 )
 def reported(run: Run) -> None:
     log, page = run.places.folder / "own.jsonl", run.places.folder / "report.html"
@@ -439,6 +516,9 @@ def reported(run: Run) -> None:
         guard = Guard(run.policy, audit=sink, correlation_key=b"k" * 16)
         guard.generate(_model(run), tokenizer(), PROMPT, max_new_tokens=LENGTH, do_sample=False)
     run.places.add("audit log with a correlation key", log.read_text())
-    run.places.add("verdict", _called(run, ["audit", "verify", str(log)]))
-    _called(run, ["audit", "report", str(log), "-o", str(page)])
+    anchors = run.places.folder / "anchors.jsonl"
+    command_called(run, ["audit", "anchor", str(log), "-o", str(anchors)])
+    run.places.add("anchors", anchors.read_text())
+    run.places.add("verdict", command_called(run, ["audit", "verify", str(log), "--anchors", str(anchors)]))
+    command_called(run, ["audit", "report", str(log), "-o", str(page)])
     run.places.add("report's page", page.read_text())

@@ -81,6 +81,18 @@ async def astreams(run: Run) -> None:
     run.places.returned(_whole(run.places.chunks(chunks)))
 
 
+@_step("guard_runnable, batch_as_completed")
+def completed(run: Run) -> None:
+    ((_, done),) = guard_runnable(run.guard(), action="redact").batch_as_completed([run.value()])
+    run.places.returned(done)
+
+
+@_step("guard_runnable, transform")
+def transformed(run: Run) -> None:
+    chunks = guard_runnable(run.guard(), action="redact").transform(iter([run.value()]))
+    run.places.returned(_whole(run.places.chunks(chunks)))
+
+
 def _whole(chunks: list[Any]) -> Any:
     whole = chunks[0]
     for chunk in chunks[1:]:
@@ -103,7 +115,10 @@ def observed(run: Run) -> None:
     silent=True,
 )
 def reports(run: Run) -> None:
-    run.places.add("report", report_runnable(run.guard()).invoke(run.value()))
+    step, text = report_runnable(run.guard()), run.value()
+    run.places.add(
+        "report", [step.invoke(text), *step.stream(text), *step.transform(iter([text[:9], text[9:]]))]
+    )
 
 
 # Values that arrive in pieces. Each makes pieces of a text; what they join to must be what `invoke` gives.
@@ -284,15 +299,55 @@ async def _vevents(model: Any, run: Run) -> Any:
 
 async def _vlog(model: Any, run: Run) -> Any:
     chain = RunnableLambda(lambda x: x) | model
-    patches = [patch async for patch in chain.astream_log(ASK)]
-    run.places.add("log patches", [patch.ops for patch in patches], parsed=True, printed=False)
+    said: dict[str, list[Any]] = {}
+    async for patch in chain.astream_log(ASK):
+        for op in patch.ops:
+            run.places.add("log patches", op, parsed=True, printed=False)
+            said.setdefault(op["path"] if op["op"] == "add" else repr(op), []).append(op["value"])
+    for pieces in said.values():
+        run.places.joined(pieces, "log patches", parsed=True)
 
 
 async def _vabatch(model: Any, run: Run) -> Any:
     _message(run, (await model.abatch([ASK]))[0])
 
 
+async def _vagenerate(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        result = await model.agenerate([[HumanMessage(ASK)]], callbacks=config["callbacks"])
+    run.places.add("LLMResult", result, parsed=True)
+    _message(run, result.generations[0][0].message)
+
+
+def _vcompleted(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        _message(run, next(iter(model.batch_as_completed([ASK], config)))[1])
+
+
+async def _vacompleted(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        _message(run, (await _adrain(run, model.abatch_as_completed([ASK], config), "answers"))[0][1])
+
+
+def _vtransform(model: Any, run: Run) -> Any:
+    with observers(run.places) as config:
+        _message(run, _whole(_drain(run, model.transform(iter([ASK]), config))))
+
+
+async def _vatransform(model: Any, run: Run) -> Any:
+    async def asked() -> Any:
+        yield ASK
+
+    with observers(run.places) as config:
+        _message(run, _whole(await _adrain(run, model.atransform(asked(), config))))
+
+
 _USES: dict[str, Callable[[Any, Run], Any]] = {
+    "agenerate": _vagenerate,
+    "batch_as_completed": _vcompleted,
+    "abatch_as_completed": _vacompleted,
+    "transform": _vtransform,
+    "atransform": _vatransform,
     "invoke": _vinvoke,
     "stream": _vstream,
     "batch": _vbatch,
@@ -371,7 +426,7 @@ def failing(run: Run, name: str) -> Any:
     silent=True,
 )
 def audited(run: Run) -> None:
-    handler = NCOGuardAuditHandler(run.guard(), run.sink)
+    handler = NCOGuardAuditHandler(run.guard())
     model = Hosted(script=[run.value()])
     model.invoke(ASK, {"callbacks": [handler]})
     list(model.stream(ASK, {"callbacks": [handler]}))
@@ -398,7 +453,7 @@ def audited_tools(run: Run) -> None:
             raise value
         return value
 
-    handler = NCOGuardAuditHandler(run.guard(), run.sink)
+    handler = NCOGuardAuditHandler(run.guard())
     tool = StructuredTool.from_function(lookup)
     try:
         tool.invoke({"name": run.secret.text}, {"callbacks": [handler]})
@@ -419,12 +474,27 @@ def _local(run: Run, **options: Any) -> Any:
 @routes(
     ROUTES,
     "ChatNCOGuard, {}",
-    [name for name in _USES if name not in ("abatch", "astream_log")],
+    _USES,
     carries=["written"],
     covers=["langchain_nco_guard.ChatNCOGuard"],
 )
 def chats(run: Run, name: str) -> Any:
     return _USES[name](_local(run), run)
+
+
+@routes(
+    ROUTES,
+    "ChatNCOGuard, structured output by {}",
+    ["function_calling", "json_schema", "json_mode"],
+    carries=["called", "written", "parsed"],
+    covers=["langchain_nco_guard.ChatNCOGuard"],
+    silent=True,  # what is no object is an error
+)
+def structured(run: Run, method: str) -> None:
+    made = _local(run, max_tokens=110).with_structured_output(Model, method=method, include_raw=True)
+    with observers(run.places) as config:
+        run.places.add("answer", made.invoke(ASK, config), parsed=True)
+        run.places.chunks(made.stream(ASK, config), parsed=True)
 
 
 @route(
@@ -474,8 +544,7 @@ def _lstream(llm: Any, run: Run) -> None:
 
 
 def _lgenerate(llm: Any, run: Run) -> None:
-    result = llm.generate(["assistant:~ ", "b assistant:~ "])
-    run.places.add("LLMResult", result)
+    result = run.places.add("LLMResult", llm.generate(["assistant:~ ", "b assistant:~ "]))
     run.places.returned(result.generations[0][0].text)
 
 
@@ -491,7 +560,23 @@ def _lbatch(llm: Any, run: Run) -> None:
     run.places.returned(llm.batch(["assistant:~ ", "b assistant:~ "]))
 
 
+async def _labatch(llm: Any, run: Run) -> None:
+    run.places.returned(await llm.abatch(["assistant:~ "]))
+
+
+async def _lagenerate(llm: Any, run: Run) -> None:
+    result = run.places.add("LLMResult", await llm.agenerate(["assistant:~ "]))
+    run.places.returned(result.generations[0][0].text)
+
+
+async def _levents(llm: Any, run: Run) -> None:
+    await _adrain(run, llm.astream_events("assistant:~ ", version="v2"), "events")
+
+
 _LLM_USES: dict[str, Callable[[Any, Run], Any]] = {
+    "abatch": _labatch,
+    "agenerate": _lagenerate,
+    "astream_events": _levents,
     "invoke": _linvoke,
     "stream": _lstream,
     "generate": _lgenerate,

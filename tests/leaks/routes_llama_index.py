@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ __all__ = ["ROUTES"]
 
 ROUTES: list[Route] = []
 _NAMES = "llama_index.llms.nco_guard."
+_LOCAL = [_NAMES + "NCOGuardLLM"]
 ASK = [ChatMessage(role="user", content="How can I reach her?")]
 HEADER = "You answer.\nTools: {tool_desc}\nNames: {tool_names}"
 
@@ -155,6 +157,17 @@ def _stream_tools(llm: Any, run: Run) -> None:
     _response(run, _chunks(run, llm.stream_chat_with_tools([_lookup()], user_msg="Who?"))[-1])
 
 
+async def _atools(llm: Any, run: Run) -> None:
+    _response(run, await llm.achat_with_tools([_lookup()], user_msg="Who?"))
+    chunks = await llm.astream_chat_with_tools([_lookup()], user_msg="Who?")
+    _response(run, (await _achunks(run, chunks))[-1])
+
+
+async def _apredict_and_call(llm: Any, run: Run) -> None:
+    made = await llm.apredict_and_call([_lookup()], user_msg="Who?", error_on_no_tool_call=False)
+    run.places.add("AgentChatResponse", made, parsed=True)
+
+
 def _predict_and_call(llm: Any, run: Run) -> None:
     made = llm.predict_and_call([_lookup()], user_msg="Who?", error_on_no_tool_call=False)
     run.places.returned(str(made))
@@ -166,6 +179,24 @@ def _structured(llm: Any, run: Run) -> None:
         run.places.add(
             "object", llm.structured_predict(Model, PromptTemplate("Say {x}"), x="it"), parsed=True
         )
+    except Exception as error:
+        run.places.failed(error)
+
+
+def _stream_structured(llm: Any, run: Run) -> None:
+    try:
+        for one in llm.stream_structured_predict(Model, PromptTemplate("Say {x}"), x="it"):
+            run.places.add("object", one, parsed=True)
+    except Exception as error:
+        run.places.failed(error)
+
+
+async def _astructured(llm: Any, run: Run) -> None:
+    given = PromptTemplate("Say {x}")
+    try:
+        run.places.add("object", await llm.astructured_predict(Model, given, x="it"), parsed=True)
+        async for one in await llm.astream_structured_predict(Model, given, x="it"):
+            run.places.add("object", one, parsed=True)
     except Exception as error:
         run.places.failed(error)
 
@@ -193,14 +224,19 @@ _MORE: dict[str, Callable[[Any, Run], Any]] = {
     "chat_with_tools": _tools,
     "stream_chat_with_tools": _stream_tools,
     "predict_and_call": _predict_and_call,
+    "achat_with_tools": _atools,
+    "apredict_and_call": _apredict_and_call,
     "structured_predict": _structured,
+    "stream_structured_predict": _stream_structured,
+    "astructured_predict": _astructured,
     "as_structured_llm": _structured_llm,
     "LLMTextCompletionProgram": _program,
 }
 _ALL = {**_USES, **_MORE}
 #: A completion holds no blocks; programs show what they could parse.
 _SILENT = [
-    *("structured_predict", "as_structured_llm", "LLMTextCompletionProgram"),
+    *("structured_predict", "stream_structured_predict", "astructured_predict"),
+    *("as_structured_llm", "LLMTextCompletionProgram"),
     *("complete", "acomplete", "stream_complete", "astream_complete"),
     *("predict", "apredict", "stream", "astream"),
 ]
@@ -272,7 +308,7 @@ def _local(run: Run, tokens: int, **options: Any) -> NCOGuardLLM:
     )
 
 
-@routes(ROUTES, "NCOGuardLLM.{}", _USES, carries=["written"], covers=[_NAMES + "NCOGuardLLM"])
+@routes(ROUTES, "NCOGuardLLM.{}", _USES, carries=["written", "parsed"], covers=_LOCAL)
 def locally(run: Run, name: str) -> Any:
     with observed(run.places), watched_callbacks(run.places) as manager:
         llm = _local(run, 72, callback_manager=manager)
@@ -280,18 +316,22 @@ def locally(run: Run, name: str) -> Any:
         return _either(_USES[name], llm, run)
 
 
-@route(
-    ROUTES,
-    "NCOGuardLLM.chat_with_tools",
-    carries=["called"],
-    covers=[_NAMES + "NCOGuardLLM"],
-    raises=(ViolationError,),
-)
+@route(ROUTES, "NCOGuardLLM.chat_with_tools", carries=["called"], covers=_LOCAL, raises=(ViolationError,))
 def called(run: Run) -> None:
     with observed(run.places):
         llm = _local(run, 110)
         _tools(llm, run)
         _stream_tools(llm, run)
+
+
+@route(ROUTES, "NCOGuardLLM.chat of a shape", carries=["written"], covers=_LOCAL)
+def shaped(run: Run) -> None:
+    said = {"type": "object", "properties": {"said": {"type": "string"}}, "required": ["said"]}
+    with observed(run.places):
+        llm = _local(run, 96)
+        _response(run, whole := llm.chat(ASK, shape=said))
+        _response(run, _chunks(run, llm.stream_chat(ASK, shape=said))[-1])
+        run.places.add("what was said", json.loads(whole.message.content or "")["said"], parsed=True)
 
 
 # -- tools -----------------------------------------------------------------------------------------------------
@@ -403,7 +443,7 @@ def _nodes(run: Run) -> list[NodeWithScore]:
     raises=(ViolationError,),
 )
 def processed(run: Run, action: Any) -> None:
-    made: Any = NCOGuardPostprocessor(run.guard(), action=action, audit=run.sink)
+    made: Any = NCOGuardPostprocessor(run.guard(), action=action)
     nodes = made.postprocess_nodes(_nodes(run))
     run.places.returned(nodes, parsed=True)
     for scored in nodes:
@@ -421,7 +461,7 @@ def processed(run: Run, action: Any) -> None:
     silent=True,
 )
 def engine(run: Run) -> None:
-    processor = NCOGuardPostprocessor(run.guard(), audit=run.sink)
+    processor = NCOGuardPostprocessor(run.guard())
     made = SummaryIndex([run.value()]).as_query_engine(llm=MockLLM(), node_postprocessors=[processor])
     answer = made.query("who?")
     run.places.add("answer", str(answer))
@@ -546,7 +586,7 @@ async def agents_call(run: Run, kind: str, mode: str) -> None:
     silent=True,
 )
 def audited(run: Run) -> None:
-    handler = NCOGuardAuditHandler(run.guard(), run.sink)
+    handler = NCOGuardAuditHandler(run.guard())
     get_dispatcher().add_event_handler(handler)
     try:
         llm = HostedLLM(script=[run.value()])

@@ -7,20 +7,25 @@ from typing import Any
 
 from nco_guard.audit import RunRecorder
 from nco_guard.errors import ViolationError
-from nco_guard.values import Cleaner, ReplyReader, Text, ToolCall, texts_of
+from nco_guard.replies import Reasoning, ReplyReader, Text, ToolCall, shipped_formats
+from nco_guard.values import Cleaner, Role, texts_of
 from tests.leaks.routes import Route, Run, route, routes
 
 __all__ = ["ROUTES"]
 
 ROUTES: list[Route] = []
-_COVERS = ["nco_guard.values.Cleaner"]
+
+
+def _of(*names: str, kind: str = "Cleaner") -> list[str]:
+    """A class of the room, and methods of it."""
+    return [f"nco_guard.values.{kind}", *(f"nco_guard.values.{kind}.{name}" for name in names)]
 
 
 def _cleaner(run: Run, action: Any = "redact") -> Cleaner:
     return Cleaner(run.guard(), action, record=RunRecorder(run.sink))
 
 
-@route(ROUTES, "Cleaner.value", carries=["value", "text"], covers=_COVERS, unchanged=True)
+@route(ROUTES, "Cleaner.value", carries=["value", "text"], covers=_of("value"), unchanged=True)
 def value(run: Run) -> None:
     given = run.value()
     cleaned = run.places.returned(_cleaner(run).value(given))
@@ -28,7 +33,7 @@ def value(run: Run) -> None:
         raise AssertionError("another object, though nothing was found")
 
 
-@route(ROUTES, "Cleaner.value, raise", carries=["value", "text"], covers=_COVERS, unchanged=True)
+@route(ROUTES, "Cleaner.value, raise", carries=["value", "text"], covers=_of("value", "at"), unchanged=True)
 def refused(run: Run) -> None:
     try:
         run.places.returned(_cleaner(run, "raise").at("a place").value(run.value()))
@@ -36,7 +41,7 @@ def refused(run: Run) -> None:
         run.places.failed(error)
 
 
-@route(ROUTES, "Cleaner.value, report", carries=["value", "text"], covers=_COVERS, silent=True)
+@route(ROUTES, "Cleaner.value, report", carries=["value", "text"], covers=_of("value"), silent=True)
 def reported(run: Run) -> None:
     # Shown is what it records; the value is the caller's.
     _cleaner(run, "report").value(run.value())
@@ -46,7 +51,7 @@ def reported(run: Run) -> None:
     ROUTES,
     "Cleaner.rules",
     carries=["value", "text"],
-    covers=[*_COVERS, "nco_guard.values.texts_of"],
+    covers=[*_of("rules"), "nco_guard.values.texts_of"],
     silent=True,
 )
 def rules(run: Run) -> None:
@@ -56,17 +61,24 @@ def rules(run: Run) -> None:
     list(texts_of(run.value()))
 
 
-@route(ROUTES, "Cleaner.metadata", carries=["value"], covers=_COVERS)
+@route(ROUTES, "Cleaner.metadata", carries=["value"], covers=_of("metadata"))
 def metadata(run: Run) -> None:
     run.places.returned(_cleaner(run, "raise").metadata(run.value()))
 
 
-@route(ROUTES, "Cleaner.text", carries=["text"], covers=_COVERS, unchanged=True)
+@routes(
+    ROUTES, "Cleaner.field, {}", ["blocks", "json", "text"], carries=["value", "text"], covers=_of("field")
+)
+def field(run: Run, role: str) -> None:
+    run.places.returned(_cleaner(run).field(run.value(), Role(role)), parsed=role == "json")
+
+
+@route(ROUTES, "Cleaner.text", carries=["text"], covers=_of("text"), unchanged=True)
 def text(run: Run) -> None:
     run.places.returned(_cleaner(run).text(run.value()))
 
 
-@route(ROUTES, "Cleaner.texts", carries=["text"], covers=_COVERS)
+@route(ROUTES, "Cleaner.texts", carries=["text"], covers=_of("texts"))
 def texts(run: Run) -> None:
     whole = run.value()
     pieces = [whole[at : at + 7] for at in range(0, len(whole), 7)]
@@ -76,7 +88,7 @@ def texts(run: Run) -> None:
         raise AssertionError("pieces were lost")
 
 
-@route(ROUTES, "Cleaner.identifier", carries=["text"], covers=_COVERS, unchanged=True)
+@route(ROUTES, "Cleaner.identifier", carries=["text"], covers=_of("identifier"), unchanged=True)
 def identifier(run: Run) -> None:
     one = _cleaner(run).identifier(run.value())
     if one != _cleaner(run).identifier(run.value()):
@@ -84,18 +96,22 @@ def identifier(run: Run) -> None:
     run.places.returned(one)
 
 
-@route(ROUTES, "Cleaner.name", carries=["text"], covers=_COVERS, unchanged=True, raises=(ViolationError,))
+@route(ROUTES, "Cleaner.name", carries=["text"], covers=_of("name"), unchanged=True, raises=(ViolationError,))
 def name(run: Run) -> None:
     run.places.returned(_cleaner(run).name(run.value()))
 
 
-@route(ROUTES, "Cleaner.json_text", carries=["json", "text"], covers=_COVERS, unchanged=True)
+@route(ROUTES, "Cleaner.json_text", carries=["json", "text"], covers=_of("json_text"), unchanged=True)
 def json_text(run: Run) -> None:
     run.places.returned(_cleaner(run).json_text(run.value()), parsed=True)
 
 
 @route(
-    ROUTES, "Cleaner.json_text of what was parsed", carries=["json"], covers=_COVERS, skips=["same key twice"]
+    ROUTES,
+    "Cleaner.json_text of what was parsed",
+    carries=["json"],
+    covers=_of("json_text"),
+    skips=["same key twice"],
 )
 def parsed(run: Run) -> None:
     cleaned = _cleaner(run).json_text(run.value())
@@ -105,12 +121,12 @@ def parsed(run: Run) -> None:
         run.places.returned(cleaned, parsed=True)
 
 
-@route(ROUTES, "Cleaner.error", carries=["error"], covers=_COVERS)
+@route(ROUTES, "Cleaner.error", carries=["error"], covers=_of("error"))
 def error(run: Run) -> None:
     run.places.failed(_cleaner(run).error(run.value(), RuntimeError))
 
 
-@route(ROUTES, "Cleaner.error, raise", carries=["error"], covers=_COVERS)
+@route(ROUTES, "Cleaner.error, raise", carries=["error"], covers=_of("error"))
 def error_refused(run: Run) -> None:
     run.places.failed(_cleaner(run, "raise").error(run.value(), RuntimeError))
 
@@ -145,7 +161,7 @@ _PIECES: dict[str, Any] = {
     "ValueStream of {}, {}",
     [(name, action) for name in _PIECES for action in ("redact", "raise")],
     carries=["text"],
-    covers=["nco_guard.values.ValueStream"],
+    covers=[*_of("stream", "recorded", "unrecorded"), *_of("feed", "finish", kind="ValueStream")],
     skips=["long"],
 )
 def streamed(run: Run, name: str, action: Any) -> None:
@@ -163,7 +179,7 @@ def streamed(run: Run, name: str, action: Any) -> None:
     ROUTES,
     "ValueStream of one value",
     carries=["value", "text"],
-    covers=["nco_guard.values.ValueStream"],
+    covers=_of("feed", "finish", kind="ValueStream"),
     unchanged=True,
     # A text that comes in one piece is still a stream of texts, and those are plain ones.
     skips=["text of its own class", "numpy text", "StrEnum"],
@@ -181,11 +197,16 @@ def streamed_whole(run: Run) -> None:
     "ReplyReader",
     carries=["called", "text"],
     covers=[
-        f"nco_guard.values.{name}" for name in ("ReplyReader", "Event", "Text", "ToolCall", "InvalidCall")
+        "nco_guard.replies.ReplyReader",
+        *(
+            f"nco_guard.replies.ReplyReader.{name}"
+            for name in ("feed", "finish", "content", "reasoning", "calls")
+        ),
+        *(f"nco_guard.replies.{name}" for name in ("Event", "Text", "Reasoning", "ToolCall", "InvalidCall")),
     ],
 )
 def replies(run: Run) -> None:
-    reader, text = ReplyReader(run.guard()), run.value()
+    reader, text = ReplyReader(run.guard(), form=shipped_formats()["hermes"], tools=[]), run.value()
     shown: list[Any] = []
     try:
         for at in range(0, len(text), 3):
@@ -195,4 +216,7 @@ def replies(run: Run) -> None:
         for event in shown:
             run.places.add("event", event, parsed=isinstance(event, ToolCall))
         run.places.joined([event.text for event in shown if isinstance(event, Text)], "texts")
+        run.places.joined([event.text for event in shown if isinstance(event, Reasoning)], "reasoning")
         run.places.add("content", reader.content)
+        run.places.add("all reasoning", reader.reasoning)
+        run.places.add("calls", reader.calls, parsed=True)

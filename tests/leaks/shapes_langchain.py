@@ -362,6 +362,12 @@ ANSWERS: list[Shape] = shapes(
         ),
         "info": lambda s: Said(AIMessage("fine"), info={"raw": {"text": s.text, "born": s.date}}),
         "JSON answer": lambda s: Said(AIMessage(f'{{"mail": "{s.text}", "card": {s.number}}}')),
+        "JSON answer, number with an exponent": lambda s: Said(
+            AIMessage(f'{{"mail": "a", "card": {s.exponent}}}')
+        ),
+        "JSON within an answer, number with an exponent": lambda s: Said(
+            AIMessage(f'So:\n```json\n{{"mail": "a", "card": {s.exponent}}}\n```')
+        ),
     },
     same=True,
 )

@@ -122,6 +122,13 @@ REPLIES: list[Shape] = shapes(
         "ReAct with escapes": lambda s: said(
             f'Thought: I look.\nAction: lookup\nAction Input: {{"name": "{s.escaped}"}}\n'
         ),
+        "JSON answer, number with an exponent": lambda s: said(f'{{"mail": "a", "card": {s.exponent}}}'),
+        "JSON within an answer, number with an exponent": lambda s: said(
+            f'So:\n```\n{{"mail": "a", "card": {s.exponent}}}\n```'
+        ),
+        "ReAct, number with an exponent": lambda s: said(
+            f'Thought: I look.\nAction: lookup\nAction Input: {{"name": "x", "n": {s.exponent}}}\n'
+        ),
     },
 )
 

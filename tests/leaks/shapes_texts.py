@@ -6,7 +6,7 @@ import json
 
 from tests.leaks.shapes import Shape, shapes
 
-__all__ = ["CALLED", "JSON", "TEXTS", "WRITTEN"]
+__all__ = ["CALLED", "JSON", "PARSED", "TEXTS", "WRITTEN"]
 
 #: Finished texts.
 TEXTS: list[Shape] = shapes(
@@ -59,6 +59,24 @@ CALLED: list[Shape] = shapes(
         "text after the call": lambda s: _called('{"a": 1}') + f" for {s.text}",
         "call that breaks off": lambda s: f'<tool_call>{{"name": "lookup", "arguments": {{"m": "{s.text}',
         "call that is no JSON": lambda s: f"<tool_call>{s.text}</tool_call>",
+        "reasoning": lambda s: f"<think>{s.text}</think>So.",
+        "reasoning in two parts": lambda s: f"<think>{s.text[:9]}</think>a<think>{s.text[9:]}</think>b",
+        "text on both sides of reasoning": lambda s: f"{s.text[:9]}<think>Hm.</think>{s.text[9:]}",
+        "reasoning, text and a call": lambda s: (
+            f"<think>{s.text}</think>So. " + _called(f'{{"m": "{s.text}"}}')
+        ),
+    },
+)
+
+
+#: What a local model insists on, for somebody who parses its text.
+PARSED: list[Shape] = shapes(
+    "parsed",
+    {
+        "number with an exponent": lambda s: f'{{"card": {s.exponent}}}',
+        "number with a point": lambda s: f'So: {{"a": "b", "card": [{s.number}.0]}}',
+        "escapes": lambda s: f'{{"mail": "{s.escaped}"}}',
+        "ReAct": lambda s: f'Thought: I look.\nAction: lookup\nAction Input: {{"n": {s.exponent}}}\n',
     },
 )
 
@@ -77,7 +95,9 @@ JSON: list[Shape] = shapes(
         "every character escaped": lambda s: '{"m": "' + "".join(f"\\u{ord(c):04x}" for c in s.text) + '"}',
         "escaped key": lambda s: f'{{"{s.escaped}": 1}}',
         "number": lambda s: f'{{"card": {s.number}}}',
-        "number with an exponent": lambda s: f'{{"card": {str(s.number)[0]}.{str(s.number)[1:]}e15}}',
+        "number with an exponent": lambda s: f'{{"card": {s.exponent}}}',
+        "number with an exponent, broken off": lambda s: f'{{"a": [1, {{"card": {s.exponent}',
+        "number with an exponent in a text": lambda s: f'{{"card": "{s.exponent}"}}',
         "number's digits escaped": lambda s: (
             '{"card": "' + "".join(f"\\u003{c}" for c in str(s.number)) + '"}'
         ),

@@ -238,7 +238,9 @@ VALUES: list[Shape] = shapes(
         "bytes": lambda s: s.text.encode(),
         "bytearray": lambda s: bytearray(s.text.encode()),
         "memoryview": lambda s: memoryview(s.text.encode()),
-        "bytes in UTF-16": lambda s: {"data": s.text.encode("utf-8")},
+        "bytes in UTF-16": lambda s: {"data": s.text.encode("utf-16")},
+        "bytes in UTF-16 without a mark": lambda s: {"data": s.text.encode("utf-16-le")},
+        "bytes in UTF-32": lambda s: {"data": s.text.encode("utf-32")},
         "date": lambda s: s.date,
         "datetime": lambda s: datetime.datetime.combine(s.date, datetime.time(1, 2)),
         "numpy date": lambda s: np.datetime64(s.date),
@@ -336,6 +338,11 @@ VALUES: list[Shape] = shapes(
 )
 
 
+def _tokens(secret: Secret) -> list[dict[str, Any]]:
+    others = [{"token": "x", "logprob": -3.0}]
+    return [{"token": piece, "logprob": -0.1, "top_logprobs": others} for piece in secret.pieces()]
+
+
 def _private(secret: Secret) -> PrivateModel:
     model = PrivateModel()
     model._mail = secret.text
@@ -349,6 +356,23 @@ _ONCE = {
     "map": lambda s: map(str, [s.text]),
 }
 VALUES += shapes("value", _ONCE, same=False, opaque=True)
+#: Left out whatever the policy is, since they repeat the text in pieces.
+VALUES += shapes(
+    "value",
+    {
+        "log probabilities of a provider's answer": lambda s: {
+            "choices": [{"text": "fine", "logprobs": {"content": _tokens(s)}}]
+        },
+        "log probabilities by token": lambda s: [
+            {
+                "text": "fine",
+                "logprobs": {"top_logprobs": [{t["token"]: -0.1, "x": -3.0} for t in _tokens(s)]},
+            }
+        ],
+    },
+    same=False,
+    opaque=True,
+)
 VALUES += shapes("value", {"object that cannot be printed": lambda s: Broken(s.text)}, same=False)
 
 if HAS_PANDAS:

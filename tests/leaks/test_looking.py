@@ -10,10 +10,10 @@ from tests.leaks.canaries import CLEAN, SECRET
 from tests.leaks.looking import error_texts, leaks_in
 from tests.leaks.shapes import Shape, same
 from tests.leaks.shapes_errors import ERRORS
-from tests.leaks.shapes_texts import CALLED, JSON, TEXTS, WRITTEN
+from tests.leaks.shapes_texts import CALLED, JSON, PARSED, TEXTS, WRITTEN
 from tests.leaks.shapes_values import VALUES
 
-CORPUS = [*TEXTS, *WRITTEN, *CALLED, *JSON, *VALUES, *ERRORS]
+CORPUS = [*TEXTS, *WRITTEN, *CALLED, *JSON, *PARSED, *VALUES, *ERRORS]
 
 
 @pytest.mark.parametrize("shape", CORPUS, ids=repr)

@@ -9,14 +9,14 @@ from functools import cache
 
 import pytest
 
-from nco_guard.compiler import UTF8_RULE, Constraint, compile_policy
+from nco_guard.compiler import UTF8_RULE, Constraint
 from nco_guard.masking import ENDED, VIOLATED, JointTables
 from nco_guard.masking.bruteforce import HORIZON
 from nco_guard.masking.forced import well_formed
-from nco_guard.policy import Policy, RegexRule, StringRule
+from nco_guard.policy import RegexRule, StringRule
 from nco_guard.session import BoundGuard
-from nco_guard.testing import toy_vocabulary
 from nco_guard.tokens import Vocabulary
+from tests.binding import bind
 from tests.masking import random_policies
 
 # For each constraint its state, and whether the match that it is in does not count.
@@ -161,10 +161,6 @@ def test_a_text_goes_on_guarded_after_a_forbidden_token(seed: int) -> None:
     rng = random.Random(seed)
     counts = [walk(rng, random_policies.bound(rng, small=True), 8) for _ in range(12)]
     assert sum(forced for forced, _ in counts) > 15
-
-
-def bind(*rules: StringRule | RegexRule, merges: tuple[str | bytes, ...] = ()) -> BoundGuard:
-    return BoundGuard(compile_policy(Policy(name="test", rules=rules)), toy_vocabulary(merges))
 
 
 def write(tables: JointTables, text: bytes) -> list[int]:

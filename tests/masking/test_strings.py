@@ -13,7 +13,7 @@ from nco_guard.masking.bruteforce import feed
 from nco_guard.policy import Policy, StringRule
 from nco_guard.testing import toy_vocabulary
 from nco_guard.tokens import PrefixTree
-from tests.automata.test_literals import _with_few_rows
+from tests.automata.test_exact import _with_few_rows
 
 
 def _table(rng: random.Random, alphabet: str, *, hard: bool, longest: int) -> tables.ConstraintTable:

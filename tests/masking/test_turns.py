@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
-from nco_guard.compiler import compile_policy
 from nco_guard.masking import bruteforce
 from nco_guard.masking.turns import Turns
-from nco_guard.policy import Policy, RegexRule, StringRule
+from nco_guard.policy import RegexRule, StringRule
 from nco_guard.session import BoundGuard
-from nco_guard.testing import toy_vocabulary
+from tests.binding import bind
 
 RULES = (
     RegexRule(id="think", regex=r"(?s)<think>(?!.*</think>)"),
@@ -31,8 +32,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bruteforce, "SMALL", 0)
 
 
-def bound() -> BoundGuard:
-    return BoundGuard(compile_policy(Policy(name="closed", rules=RULES)), toy_vocabulary(WORDS))
+bound = partial(bind, *RULES, merges=WORDS)
 
 
 def masks(guard: BoundGuard, text: bytes) -> list[list[int]]:
@@ -50,7 +50,7 @@ def masks(guard: BoundGuard, text: bytes) -> list[list[int]]:
 def test_another_thread_finds_its_masks_within_a_search() -> None:
     guard, text = bound(), b"some (other) text"
     expected = masks(bound(), text)
-    searching, found = threading.Event(), threading.Event()
+    searching, found, end = threading.Event(), threading.Event(), time.monotonic() + 60
     seen: list[list[list[int]]] = []
 
     def other() -> None:
@@ -64,10 +64,8 @@ def test_another_thread_finds_its_masks_within_a_search() -> None:
             original()
             return
         searching.set()
-        for _ in range(10_000):
+        while not found.is_set() and time.monotonic() < end:
             original()
-            if found.is_set():
-                break
 
     together = guard.tables._together
     original, together.give_way = together.give_way, give_way
@@ -105,7 +103,7 @@ def test_threads_that_search_at_once_find_the_same(seed: int) -> None:
 
 
 def test_turns_are_given_up_however_often_they_are_held() -> None:
-    turns, entered = Turns(), threading.Event()
+    turns, entered, end = Turns(), threading.Event(), time.monotonic() + 60
 
     def other() -> None:
         with turns.taken():
@@ -115,10 +113,8 @@ def test_turns_are_given_up_however_often_they_are_held() -> None:
     with turns.taken(), turns.taken():
         turns.give_way()  # nobody waits
         thread.start()
-        for _ in range(10_000):
+        while not entered.is_set() and time.monotonic() < end:
             turns.give_way()
-            if entered.is_set():
-                break
         assert entered.is_set()
     thread.join(60)
 

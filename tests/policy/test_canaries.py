@@ -15,14 +15,13 @@ import pydantic
 import pytest
 from rich.console import Console
 from rich.pretty import pretty_repr
-from typer.testing import CliRunner
 
 from nco_guard import Guard, Policy
-from nco_guard.cli import app
 from nco_guard.errors import NCOGuardError, PolicyError
 from nco_guard.policy import AutomatonRule, RegexRule, StringRule
 from nco_guard.policy._errors import FIELDS
 from nco_guard.testing import tiny_tokenizer
+from tests.commands import call
 
 C = "Quixotrope"
 #: Pieces of it that no message holds by chance.
@@ -52,7 +51,7 @@ PYTHON: dict[str, Callable[[], Any]] = {
         regex=f"(?:{C} ){{3}}", stop_at=f"{C}x", whole_word=True
     ),
     "stop_at of strings": rule(strings=[C], stop_at=C),
-    "stop_at with checksum": rule(regex=rf"{C}\d+", stop_at=C, checksum="luhn"),
+    "stop_at with checksum": rule(regex=rf"{C}\d+", stop_at=f"{C}x", checksum="luhn"),
     "strings as text": rule(strings=C),
     "strings as mapping": rule(strings={C: 1}),
     "strings with a number": rule(strings=[C, 3]),
@@ -122,6 +121,7 @@ PYTHON: dict[str, Callable[[], Any]] = {
         "a", replacement=C
     ),
     "a path": lambda: Guard(C),  # type: ignore[arg-type]
+    "without a rule that is not there": lambda: rule(strings=[C])().without(C),
     "the same id": lambda: Policy(name="p", rules=[{"id": "r", "strings": [C]}] * 2),
 }
 YAML = {
@@ -230,7 +230,7 @@ def test_no_error_of_the_command_line_repeats_it(tmp_path: Path) -> None:
             ["check", "--json", str(path)],
             ["verify", str(path), str(path)],
         ):
-            result = CliRunner().invoke(app, command)
+            result = call(*command)
             assert result.exit_code == 2, result.output
             assert_clean([result.output, result.stdout, result.stderr])
 

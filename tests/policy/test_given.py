@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from nco_guard import Guard, Policy, StringRule
-from nco_guard.audit import MemorySink
-from nco_guard.errors import ArgumentError, PolicyError, PresetError, UnsupportedError
+from nco_guard.audit import Event, MemorySink
+from nco_guard.errors import ArgumentError, AuditError, PolicyError, PresetError, UnsupportedError
 from nco_guard.guards import as_guard, derived, guard_for_call
 from nco_guard.policy.given import given_policy
-from nco_guard.values import Cleaner, ReplyReader
+from nco_guard.replies import ReplyReader
+from nco_guard.values import Cleaner
 
 POLICY = Policy(name="mine", rules=[StringRule(id="word", strings=["zanzibar"])])
 WANTED = (
@@ -104,11 +105,34 @@ def test_what_is_none_of_these_is_refused_by_name(given: Any, error: type[Except
         assert "zanzibar" not in str(caught.value)
 
 
-def test_a_sink_goes_to_a_new_guard_and_not_beside_one_that_is_given() -> None:
+def test_a_sink_goes_to_a_guard_without_one_and_not_beside_another() -> None:
+    sink, guard = MemorySink(), Guard(POLICY)
+    assert as_guard("pii", audit=sink).log.sink is sink
+    heard = as_guard(guard, audit=sink)
+    assert (heard.log.sink, heard.log.history, heard.policy) == (sink, guard.log.history, POLICY)
+    assert guard.log.sink is None
+    with pytest.raises(ArgumentError, match="audit: give a function"):
+        guard.with_audit(None)  # type: ignore[arg-type]
+    assert [event.kind for event in sink.events] == ["policy_loaded"] * 2
+    for take in (lambda it: as_guard(heard, audit=it), heard.log.recorder, heard.log.refuse_second):
+        with pytest.raises(UnsupportedError, match=r"audit: the Guard has a sink.* leave audit= out"):
+            take(MemorySink())
+
+
+def test_a_sink_of_who_only_observes_hears_of_no_policy_and_may_fail_where_the_policy_says_so() -> None:
+    def full(event: Event) -> None:
+        raise OSError("the disk is full")
+
     sink = MemorySink()
-    assert as_guard("pii", audit=sink).log.sink is not None
-    with pytest.raises(UnsupportedError, match="audit: a Guard brings its own"):
-        as_guard(Guard(POLICY), audit=sink)
+    for source in (POLICY, Guard(POLICY)):
+        seen = as_guard(source, audit=sink, enforces=False)
+        assert (seen.log.sink, seen.policy, sink.events) == (sink, POLICY, ())
+    seen.log.recorder().verification(ok=True, length=1)
+    assert [event.kind for event in sink.events] == ["verification"]
+    with pytest.raises(AuditError):
+        as_guard(POLICY, audit=full, enforces=False).log.recorder().verification(ok=True, length=1)
+    lenient = POLICY.model_copy(update={"on_audit_failure": "warn"})
+    as_guard(lenient, audit=full, enforces=False).log.recorder().verification(ok=True, length=1)
 
 
 def test_the_guard_of_a_call() -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from interegular.fsm import FSM, Alphabet, anything_else
 from pydantic import ValidationError
 
-from nco_guard.automata import FoldSpec, folding
+from nco_guard.automata import CHECKSUMS, FoldSpec, folding
 from nco_guard.automata.patterns.look_alikes import with_look_alikes
 from nco_guard.errors import NCOGuardError, PatternError, PolicyError
-from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
+from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rewind, Rule, StringRule
 from nco_guard.policy._checks import IGNORABLE_SETS
 
 SECRET = "Zanzibar-Quux"
@@ -298,6 +298,52 @@ def test_the_digest_is_of_the_canonical_json() -> None:
     assert '"monitor":false' in text
 
 
+def test_fields_that_came_later_leave_digests_as_they_were() -> None:
+    rules = (StringRule(id="a", strings=("x",)),)
+    digest = "454c9474196a34f0c734f0420f3aea59b2e451a4764084efc322dbda12943ad9"
+    assert Policy(name="p", rules=rules).digest == digest
+    assert (
+        Policy(name="p", rules=rules, when_blocked="mask", rewind=None, on_audit_failure="raise").digest
+        == digest
+    )
+    later: list[dict[str, Any]] = [
+        {"when_blocked": "rewind"},
+        {"rewind": {}},
+        {"rewind": {"per_text": None}},
+        {"on_audit_failure": "warn"},
+    ]
+    assert len({digest, *(Policy(name="p", rules=rules, **fields).digest for fields in later)}) == 5
+
+
+def test_a_policy_that_says_how_far_texts_go_back_goes_back() -> None:
+    rules = (StringRule(id="a", strings=("x",)),)
+    policy = Policy(name="p", rules=rules, rewind={"back_to": "sentence"})
+    assert (policy.when_blocked, policy.rewind) == ("rewind", Rewind(back_to="sentence"))
+    assert policy == Policy(name="p", rules=rules, when_blocked="rewind", rewind=Rewind(back_to="sentence"))
+    plain = "name: p\nrules:\n- {id: a, strings: [x]}\n"
+    written = Policy.from_yaml(plain + "rewind: {back_to: sentence}\n")
+    assert written == policy == Policy.from_yaml(policy.to_yaml()) == Policy.from_json(policy.to_json())
+    assert policy.with_rules(StringRule(id="b", strings=("y",))).when_blocked == "rewind"
+    assert Policy.from_yaml(plain + "rewind: null\n").when_blocked == "mask"
+    for contradicting in (
+        lambda: Policy(name="p", rules=rules, when_blocked="mask", rewind=Rewind()),
+        lambda: Policy.from_yaml(plain + "when_blocked: mask\nrewind: {}\n"),
+        lambda: policy.model_copy(update={"when_blocked": "mask"}),
+    ):
+        error = refusal(contradicting)
+        assert error.field == "rewind"
+        assert "say when_blocked: rewind, or leave rewind out" in str(error)
+
+
+def test_how_far_texts_go_back_is_shown() -> None:
+    rewind = Rewind(back_to="text", per_text=None)
+    assert repr(rewind) == "Rewind(back_to='text', per_match=8, per_text=None)"
+    assert str(rewind) == "back_to='text' per_match=8 per_text=None"
+    policy = Policy(name="p", rules=(StringRule(id="a", strings=(SECRET,)),), rewind=rewind)
+    assert repr(rewind) in repr(policy)
+    assert SECRET not in repr(policy)
+
+
 def test_policies_compare_hash_and_pickle() -> None:
     first = Policy(name="p", rules=(AutomatonRule(id="r", fsm=automaton("a[^b]{2}")),))
     second = Policy.from_json(first.to_json())
@@ -433,5 +479,6 @@ def test_rule_is_the_union_of_the_kinds() -> None:
 def test_the_names_that_rules_take_are_those_that_automata_know() -> None:
     taken = get_type_hints(RegexRule)
     assert IGNORABLE_SETS == folding.IGNORABLE_SETS
+    assert get_args(taken["checksum"]) == ("none", *CHECKSUMS)
     assert get_args(taken["normalize"]) == get_args(get_type_hints(FoldSpec)["normalize"])
     assert get_args(taken["confusables"]) == ("none", *get_args(get_type_hints(with_look_alikes)["kind"]))

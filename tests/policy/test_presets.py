@@ -18,12 +18,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nco_guard import Guard, Verifier, verify
+from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError, PresetError
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
 from nco_guard.policy.presets import Pattern, iban, ldnoobw
+from nco_guard.session import BoundGuard
+from nco_guard.testing import toy_vocabulary
 
 PATTERNS = [pattern for name in presets.available() for pattern in presets.patterns(name)]
-STOPPING = [pattern for pattern in PATTERNS if pattern.stop_at is not None]
+EARLY = [pattern for pattern in PATTERNS if pattern.early is not None]
+STOPPING = [
+    pytest.param(pattern, stop, id=f"{pattern.id}, {name}")
+    for pattern in PATTERNS
+    for name, stop in (("late", pattern.stop_at), ("early", pattern.early and pattern.early.stop_at))
+    if stop is not None
+]
 DATA = files("nco_guard.policy.presets") / "data" / "ldnoobw"
 
 
@@ -66,32 +75,67 @@ class TestExamples:
         assert pattern.description.endswith(".")
 
 
-def check_inclusion(pattern: Pattern, text: str) -> None:
-    assert pattern.stop_at is not None
+@pytest.mark.parametrize("pattern", EARLY, ids=by_id)
+def test_the_early_point_lets_through_less_and_says_what_it_costs(pattern: Pattern) -> None:
+    early = pattern.early
+    assert early is not None
+    for text in (*pattern.examples.match, *pattern.examples.stop):
+        assert re.search(early.stop_at, text), text
+    first = pattern.examples.match[0]
+    ends = range(len(first) + 1)
+    assert early.gets_to == first[: next(end for end in ends if re.search(early.stop_at, first[:end])) - 1]
+    assert len(early.gets_to) < len(pattern.examples.gets_to or "")
+    for text in early.blocks:
+        assert re.search(early.stop_at, text), text
+        assert not blocked(pattern, text), text
+    rule = pattern.rule(stop="early")
+    assert (rule.regex, rule.stop_at) == (pattern.regex, early.stop_at)
+    assert early.reveals in rule.description
+
+
+@pytest.mark.parametrize("valid_only", [False, True])
+@pytest.mark.parametrize("pattern", EARLY, ids=by_id)
+def test_a_guard_lets_a_value_get_as_far_as_it_says(pattern: Pattern, valid_only: bool) -> None:
+    early = pattern.early
+    assert early is not None
+    rule = pattern.rule(stop="early", valid_only=valid_only)
+    bound = BoundGuard(compile_policy(Policy(name="p", rules=(rule,))), toy_vocabulary([]))
+    session = bound.session()
+    for byte in early.gets_to.encode():
+        assert not session.mask()[byte]
+        session.advance(byte)
+    first = pattern.examples.match[0].encode()
+    assert session.mask()[first[len(early.gets_to.encode())]]
+    # What was written of it is no match, and may stand.
+    assert verify(Policy(name="p", rules=(rule,)), early.gets_to).ok
+    assert not session.mask()[next(iter(bound.vocabulary.eos_ids))]
+
+
+def check_inclusion(pattern: Pattern, stop: str, text: str) -> None:
     if re.search(pattern.regex, text):
-        assert re.search(pattern.stop_at, text), text
+        assert re.search(stop, text), text
 
 
 AROUND = st.text(st.sampled_from("0123456789 .,-:/+()@abcfdeGxyzAKZ_\n\u2011é中"), max_size=6)
 
 
-@pytest.mark.parametrize("pattern", STOPPING, ids=by_id)
-def test_every_match_holds_a_match_of_stop_at(pattern: Pattern) -> None:
+@pytest.mark.parametrize(("pattern", "stop"), STOPPING)
+def test_every_match_holds_a_match_of_stop_at(pattern: Pattern, stop: str) -> None:
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(before=AROUND, value=st.from_regex(pattern.regex), after=AROUND)
     def inclusion(before: str, value: str, after: str) -> None:
-        check_inclusion(pattern, before + value + after)
+        check_inclusion(pattern, stop, before + value + after)
 
     inclusion()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", STOPPING, ids=by_id)
-def test_every_match_holds_a_match_of_stop_at_at_length(pattern: Pattern) -> None:
+@pytest.mark.parametrize(("pattern", "stop"), STOPPING)
+def test_every_match_holds_a_match_of_stop_at_at_length(pattern: Pattern, stop: str) -> None:
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(before=AROUND, value=st.from_regex(pattern.regex), after=AROUND)
     def inclusion(before: str, value: str, after: str) -> None:
-        check_inclusion(pattern, before + value + after)
+        check_inclusion(pattern, stop, before + value + after)
 
     inclusion()
 
@@ -189,6 +233,28 @@ def test_all_presets_take_the_fields_that_say_how_text_is_folded() -> None:
         Policy.from_presets("pii", whole_word=True)
 
 
+def test_values_can_be_blocked_early() -> None:
+    late, early = Policy.from_presets("pii"), Policy.from_presets("pii", stop="early")
+    assert Policy.from_presets("pii", stop="late") == late
+    assert late.digest == "90223d1321da8622561bf11f81cd95a1b5efa13a9f60e0f8c12c0c7c7a494771"
+    assert Policy.from_yaml("name: pii\nrules: [{preset: pii, stop: early}]") == early
+    changed = {a.id for a, b in zip(late.rules, early.rules, strict=True) if a != b}
+    assert changed == {pattern.id for pattern in EARLY}
+    checked = {rule.id: rule for rule in presets.load("pii", stop="early", valid_only=True)}
+    for name in ("pii.payment_card", "pii.iban"):
+        (pattern,) = (one for one in EARLY if one.id == name)
+        rule = checked[name]
+        assert isinstance(rule, RegexRule)
+        assert pattern.early is not None
+        assert (rule.checksum, rule.stop_at) == (pattern.checksum, pattern.early.stop_at)
+        assert "none can be begun" in rule.description
+    guard = Guard(Policy(name="p", rules=tuple(checked.values())))
+    assert [guard.verify(f"4111 1111 1111 111{digit}").ok for digit in (1, 2)] == [False, True]
+    schema = Policy.json_schema()["$defs"]
+    assert schema["Preset_pii"]["properties"]["stop"]["enum"] == ["late", "early"]
+    assert "stop" not in schema["Preset_secrets"]["properties"]
+
+
 @pytest.mark.parametrize(
     ("name", "options", "hint"),
     [
@@ -204,6 +270,9 @@ def test_all_presets_take_the_fields_that_say_how_text_is_folded() -> None:
         ("ldnoobw", {"languages": [False]}, "there is no language"),
         ("ldnoobw", {"languages": []}, "a list"),
         ("ldnoobw", {"substring": "yes"}, "true or false"),
+        ("pii", {"stop": "soon"}, "late or early"),
+        ("pii", {"stop": True}, "late or early"),
+        ("secrets", {"stop": "early"}, "only, except, penalty"),
     ],
 )
 def test_what_a_preset_does_not_have_is_refused_with_a_list(

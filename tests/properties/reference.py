@@ -105,7 +105,8 @@ class Reference:
                     (start, end) for end in range(start + 1, size + 1) if rule.fsm.accepts(folded[start:end])
                 }
             return found, origin
-        passes = VALID.get(getattr(rule, "checksum", "none"), lambda piece: True)
+        stops = stop and rule.stop_at is not None
+        passes = VALID.get("none" if stops else getattr(rule, "checksum", "none"), lambda piece: True)
         source = self.source(stop=stop)
         if re.search(source, folded, self.flags) is None:
             return found, origin
@@ -130,7 +131,7 @@ class Reference:
             # A prompt may hold the stop point already; then the rest of the match is still forbidden.
             return bool(self.ends(text, context, stop=True) or self.ends(text, context))
         if isinstance(self.rule, AutomatonRule) or getattr(self.rule, "checksum", "none") != "none":
-            return bool(self.folded_spans(text)[0])
+            return bool(self.folded_spans(text, stop=True)[0])
         return re.search(self.source(stop=True), fold_text(text, self.fold)[0], self.flags) is not None
 
     def findings(self, text: str, context: str = "") -> list[Span]:

@@ -114,7 +114,11 @@ def _candidates(draw: st.DrawFn, name: str, modes: tuple[str, ...]) -> Rule | No
         options |= draw(folds(look_alikes=kind == "regex" and draw(st.integers(0, 4)) == 0))
         if kind == "checksum":
             checksum = draw(st.sampled_from(["luhn", "mod97"]))
-            return RegexRule(id=name, regex=draw(st.sampled_from(CHECKED)), checksum=checksum, **options)
+            stop = draw(
+                st.sampled_from([None, None, r"\d", r"\w{2}", r"[a-k\d]-?[a-k\d]", r"(?<!\d)\d(?=\d)"])
+            )
+            regex = draw(st.sampled_from(CHECKED))
+            return RegexRule(id=name, regex=regex, checksum=checksum, stop_at=stop, **options)
         regex = draw(regexes)
         if kind == "stop":
             options["stop_at"] = regex

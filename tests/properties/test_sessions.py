@@ -24,6 +24,7 @@ from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard, RowTracker, Session
 from nco_guard.testing import Family
+from nco_guard.testing.tokenizers import FAMILIES
 from nco_guard.tokens import Vocabulary
 from tests.fuzz import worlds
 from tests.properties import strategies
@@ -31,7 +32,6 @@ from tests.properties.harness import PROPERTIES, limited, prop
 from tests.properties.reference import Reference, broken
 
 CHOICES = st.lists(st.integers(0, 10_000), max_size=9)
-FAMILIES: tuple[Family, ...] = ("byte-level", "byte-fallback", "unigram", "wordpiece")
 
 
 def bind(policy: Policy, vocabulary: Vocabulary) -> BoundGuard:

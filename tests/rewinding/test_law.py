@@ -72,3 +72,22 @@ def test_budgets_cost_at_most_the_share_that_fell_back(budget: int) -> None:
     distance = 0.5 * np.abs(counts / number - toy.law).sum()
     noise = 0.5 * np.sqrt(2 / np.pi * toy.law * (1 - toy.law) / number).sum()
     assert distance <= fallen + 2 * noise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 7, 13, 15])  # toys that often fall back
+@pytest.mark.parametrize("budget", [1, 2, 4, 8])
+def test_budgets_cost_at_most_the_share_that_fell_back_in_many_texts(budget: int, seed: int) -> None:
+    """Together 10^6 texts; what chance adds is bounded, and below what the smaller budgets cost."""
+    toy = Toy(seed, length=4, push=2.5)
+    number = 50_000
+    counts, fallen = counted(toy, Rewind(back_to="text", per_match=None, per_text=budget), number)
+    distance = 0.5 * np.abs(counts / number - toy.law).sum()
+    noise = 0.5 * np.sqrt(2 / np.pi * toy.law * (1 - toy.law) / number).sum()
+    # A text changes the distance by 1 / number at most: it and the share are beyond this once in 10^4 times.
+    slack = 2 * np.sqrt(np.log(1e4) / (2 * number))
+    assert noise + slack < 0.04
+    assert distance <= fallen + noise + slack
+    if budget == 1:
+        assert fallen > 0.1  # so that there is something to bound
+        assert distance > noise + slack

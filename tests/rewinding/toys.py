@@ -78,9 +78,10 @@ class Toy:
     def row(
         self, rewind: Rewind, random: np.random.Generator, *, greedy: bool = False, **options: int
     ) -> RewindingRow:
+        text = TextState(self.bound)
         return RewindingRow(
-            TextState(self.bound),
-            MatchStarts(self.bound),
+            text,
+            MatchStarts(self.bound, text),
             rewind,
             limit=self.length,
             greedy=greedy,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nco_guard.scan import verifier
+from nco_guard.scan import lanes
 
 
 @pytest.fixture(autouse=True)
 def _conditions_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifier, "_AT_ONCE", 0)
-    monkeypatch.setattr(verifier, "_FIRST", -1)
+    monkeypatch.setattr(lanes, "_AT_ONCE", 0)
+    monkeypatch.setattr(lanes, "_FIRST", -1)

@@ -12,9 +12,8 @@ import pytest
 from nco_guard.automata import FsmMachine
 from nco_guard.automata.folding import FoldSpec, fold_text, read_escapes, settled_length
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.automata.spans.definition import find_spans
+from nco_guard.automata.spans.definition import find_strings
 from nco_guard.automata.spans.folds import fold
-from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.errors import PatternError
 from nco_guard.policy import presets
 from nco_guard.scan import conditions
@@ -105,10 +104,10 @@ def test_strings_and_automata_have_conditions_that_their_matches_meet() -> None:
         caseless, whole = rng.random() < 0.5, rng.random() < 0.5
         probes = string_probes(strings, caseless=caseless, whole_word=whole)
         assert probes is not None
-        searcher = SubstringSearcher(strings, caseless=caseless, whole_word=whole)
         for _ in range(5):
             text = "".join(rng.choice([*strings, " ", "x", rng.choice(strings).swapcase()]) for _ in range(6))
-            assert {start for start, _ in find_spans(searcher, text)} <= starts(probes, text)
+            found = find_strings(strings, text, caseless=caseless, whole_word=whole)
+            assert {start for start, _ in found} <= starts(probes, text)
     fsm = interegular.parse_pattern("(ab|c[de])+x").to_fsm()
     found = fsm_probes(FsmMachine(fsm))
     assert found is not None

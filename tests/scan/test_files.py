@@ -20,7 +20,7 @@ from nco_guard.scan.definition import verify_by_definition
 from nco_guard.scan.files.jobs import verify_files
 from nco_guard.scan.files.records import RecordFields, leaves, parse, replaced, shown_path
 from nco_guard.scan.files.sources import Source, find_sources, texts_of
-from nco_guard.scan.files.task import Task, verify_file
+from nco_guard.scan.files.task import FileTask, verify_file
 
 CANARY = "204-18-8732"
 FILLER = "Lorem ipsum dolor sit amet, consectetur adipiscing elit.\n"
@@ -74,7 +74,7 @@ def test_a_large_file_is_read_in_pieces_and_placed_by_line_and_column(
     path.write_bytes(text.encode())
     verifier = Verifier(POLICY)
     monkeypatch.setattr(verifier, "stream", lambda: Verifier.stream(verifier, piece=200))
-    result = verify_file(verifier, Task(Source(str(path), "text", "a.txt"), show=True))
+    result = verify_file(verifier, FileTask(Source(str(path), "text", "a.txt"), show=True))
     expected = verify_by_definition(POLICY, text)
     assert [(p.rule_id, p.start, p.end, p.mode) for p in result.findings] == [
         (f.rule_id, f.start, f.end, f.mode) for f in expected.findings
@@ -265,7 +265,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def test_several_processes_give_what_one_gives_in_the_same_order(tmp_path: Path) -> None:
     sources = find_sources([str(corpus(tmp_path))]).sources
-    tasks = [Task(source) for source in sources]
+    tasks = [FileTask(source) for source in sources]
     verifier = Verifier(POLICY)
 
     def plain(jobs: int, part: int) -> list[object]:
@@ -319,6 +319,19 @@ def test_a_redacted_record_keeps_all_else_as_it_was_written(policy: Path, tmp_pa
     assert (tmp_path / "same.jsonl").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "A.JSONL.GZ"])
+def test_packed_records_are_read_to_their_end_whatever_the_case_of_the_name(
+    tmp_path: Path, name: str
+) -> None:
+    """Parts of a file are counted in bytes as they lie there, so a packed one has one part."""
+    lines = [f'{{"k": "{index} fine"}}\n' for index in range(5_000)]
+    (tmp_path / name).write_bytes(gzip.compress("".join([*lines, f'{{"k": "{CANARY}"}}\n']).encode()))
+    found = find_sources([str(tmp_path)])
+    for jobs in (1, 2):
+        results = list(verify_files(Verifier(POLICY), [FileTask(found.sources[0])], jobs=jobs, part=1_000))
+        assert [finding.line for result in results for finding in result.findings] == [5_001]
+
+
 def test_nothing_is_overwritten_and_no_part_of_a_copy_is_left(policy: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(f"x {CANARY}")
@@ -338,7 +351,7 @@ def test_nothing_is_overwritten_and_no_part_of_a_copy_is_left(policy: Path, tmp_
     with pytest.raises(RedactionError):
         verify_file(
             Verifier(joining),
-            Task(Source(str(path), "text", "a"), target=str(tmp_path / "c"), replacement="-"),
+            FileTask(Source(str(path), "text", "a"), target=str(tmp_path / "c"), replacement="-"),
         )
     same = tmp_path / "sub"
     same.mkdir()

@@ -16,8 +16,7 @@ from benchmarks.inputs.regex_sets import regexpspace_shaped
 from nco_guard import Guard, verify
 from nco_guard.compiler import CompiledPolicy, compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule, presets
-from nco_guard.scan import Finding, Verifier, scanner
-from nco_guard.scan import verifier as scan_verifier
+from nco_guard.scan import Finding, Verifier, lanes, scanner
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.values import Cleaner
 from tests.automata import patterns
@@ -59,12 +58,12 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     And once as they are searched themselves: without asking where conditions hold.
     """
     if request.param == "short":
-        monkeypatch.setattr(scan_verifier, "_AT_ONCE", 1 << 30)
+        monkeypatch.setattr(lanes, "_AT_ONCE", 1 << 30)
     if request.param == "sparse":
         monkeypatch.setattr(scanner, "_DENSE", 0)
     if request.param == "long":
         monkeypatch.setattr(scanner, "_LONG_LIST", 0)
-        monkeypatch.setattr(scan_verifier, "_SHORT", 60)
+        monkeypatch.setattr(lanes, "_SHORT", 60)
 
 
 def random_rule(rng: random.Random, index: int) -> Rule | None:
@@ -171,8 +170,8 @@ def test_a_crowd_of_rules_finds_what_its_members_find(
     seed: int, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One pass of all machines together decides who looks further; `kept`: also when its states are forgotten."""
-    monkeypatch.setattr(scan_verifier, "_KEPT_BYTES", kept)
-    monkeypatch.setattr(scan_verifier, "_PASS", 8)
+    monkeypatch.setattr(lanes, "_KEPT_BYTES", kept)
+    monkeypatch.setattr(lanes, "_PASS", 8)
     rng = random.Random(seed)
     regexes = [
         r"wx+y|zz",

@@ -16,7 +16,8 @@ from tokenizers import AddedToken, decoders
 from nco_guard import Guard, Policy, StringRule
 from nco_guard.errors import TokenizerError
 from nco_guard.storage.store import Store
-from nco_guard.testing import tiny_tokenizer
+from nco_guard.testing import Family, tiny_tokenizer
+from nco_guard.testing.tokenizers import FAMILIES
 from nco_guard.tokens import (
     Binding,
     PrefixTree,
@@ -32,8 +33,6 @@ from nco_guard.tokens import vocabulary as vocabulary_module
 from nco_guard.tokens.backend import _joined_strings
 from nco_guard.tokens.sharing import tokenizer_size
 from nco_guard.tokens.vocabulary import _separator
-
-FAMILIES = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 
 
 def guard(word: str) -> Guard:
@@ -133,6 +132,39 @@ def test_changes_of_a_live_tokenizer_are_noticed(change: Any) -> None:
     after = shared_vocabulary(tokenizer)
     assert after == read_vocabulary(tokenizer)
     assert after != before
+
+
+# Looked at by readers, and no part of the state: what is asked of the class, the name in errors, and the models
+# themselves, of which `state_of` says that it does not see them replaced.
+_NO_STATE = {"decode", "clean_up_tokenization", "name_or_path", "tokenizer"}
+
+
+class Watched:
+    """A tokenizer that remembers which of its attributes were looked at."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.seen: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.seen.add(name)
+        return getattr(self._tokenizer, name)
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+
+@pytest.mark.parametrize("cleans", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whatever_a_reader_looks_at_is_part_of_the_state(family: Family, cleans: bool) -> None:
+    tokenizer = tiny_tokenizer(family)
+    tokenizer.clean_up_tokenization_spaces = cleans
+    tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = cleans
+    read, known = Watched(tokenizer), Watched(tokenizer)
+    assert read_vocabulary(read) == read_vocabulary(tokenizer)
+    state_of(known)
+    assert {"clean_up_tokenization_spaces", "eos_token_id", "decode"} <= read.seen
+    assert read.seen - _NO_STATE <= known.seen
 
 
 def test_sizes_of_tokenizers() -> None:

@@ -16,9 +16,9 @@ from nco_guard.policy import Policy, RegexRule, Rule, StringRule
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
 from nco_guard.testing import Family, tiny_tokenizer
+from nco_guard.testing.tokenizers import FAMILIES
 from nco_guard.tokens import Binding, read_vocabulary
 
-FAMILIES: list[Family] = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 STRINGS = StringRule(id="strings", strings=("fuck", "b<s>"))
 
 

@@ -12,9 +12,8 @@ from transformers import BertTokenizer, T5Tokenizer
 
 from nco_guard.errors import TokenizerError
 from nco_guard.testing import tiny_tokenizer, toy_vocabulary
+from nco_guard.testing.tokenizers import FAMILIES
 from nco_guard.tokens import Binding, TextPieces, Vocabulary, read_vocabulary
-
-FAMILIES = ["byte-level", "byte-fallback", "unigram", "wordpiece"]
 
 
 def cleaning(tokenizer: Any) -> Any:

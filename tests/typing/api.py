@@ -52,8 +52,9 @@ from nco_guard.engines.hf import (
 )
 from nco_guard.engines.hf.continuous import ContinuousBatch, RequestResult, generate_batch
 from nco_guard.policy import Rule
+from nco_guard.replies import ReplyReader
 from nco_guard.scan import Redaction, StreamVerifier
-from nco_guard.values import Cleaner, ReplyReader, Role, ValueStream, register
+from nco_guard.values import Cleaner, Role, ValueStream, register
 
 
 def rules(words: list[str], fsm: FSM, rules_of_somebody: list[StringRule]) -> None:
@@ -88,7 +89,9 @@ def policies(path: Path) -> None:
     assert_type(Policy.from_yaml("name: a"), Policy)
     assert_type(Policy.from_json("{}"), Policy)
     assert_type(Policy.from_presets("pii", "secrets", name="ours", json_escapes=True), Policy)
-    assert_type(presets.load("pii", only=["email"], except_=("ssn",), valid_only=True), tuple[Rule, ...])
+    assert_type(
+        presets.load("pii", only=["email"], except_=("ssn",), valid_only=True, stop="early"), tuple[Rule, ...]
+    )
     presets.load("ldnoobw", languages="all", penalty=4.0)
     presets.load("pii", valid="yes")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Policy.from_presets("pii", only="email")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -115,6 +118,7 @@ def guards(policy: Policy, rule: StringRule, log: JsonLinesSink) -> None:
 
 def texts(guard: Guard, policy: Policy) -> None:
     report = guard.verify("text", context="before")
+    assert_type(guard.verify(parts=["te", "xt"]).findings[0].part, int | None)
     assert_type(report, Report)
     assert_type(report.ok, bool)
     for found in report.findings:
@@ -198,6 +202,9 @@ def tokenizers(guard: Guard, tokenizer: Any) -> None:
     assert_type(processor(torch.tensor([[1]]), torch.zeros(1, 99)), torch.Tensor)
     guard.logits_processor(tokenizer, max_tokens=4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     bound = guard.bind(tokenizer, vocab_width=99)
+    guard.bind(tokenizer, borders="special").vocabulary.parts_of([1, 2])
+    guard.bind(tokenizer, borders=[7])
+    guard.bind(tokenizer, borders="all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(bound, BoundGuard)
     session = bound.session()
     assert_type(session, Session)

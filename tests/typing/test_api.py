@@ -84,8 +84,10 @@ def test_fields_of_rules_are_said_to_be_what_they_are() -> None:
 def test_fields_of_integrations_are_said_to_be_what_they_are() -> None:
     fields = pytest.importorskip("langchain_nco_guard._fields")
     chats = pytest.importorskip("langchain_nco_guard")
+    weights = pytest.importorskip("nco_guard.engines.hf.weights")
     assert set(fields.ChatFields.__annotations__) == set(chats.ChatNCOGuard.model_fields) - {
         *("model", "tokenizer", "guard"),
+        *("model_kwargs", "tokenizer_kwargs", *weights.WEIGHT_OPTIONS),  # a pipeline has loaded them
     }
     verified = set(chats.VerifiedChatModel.model_fields) - {"inner", "guard"}
     assert set(fields.VerifiedFields.__annotations__) == verified

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
-from nco_guard.values import Cleaner
+from nco_guard.errors import NCOGuardError
+from nco_guard.values import Cleaner, Role
 
 __all__ = [
     "CARD",
@@ -27,6 +29,8 @@ __all__ = [
     "Slotted",
     "Talking",
     "cleaner",
+    "outcome",
+    "streamed_by",
 ]
 
 POLICY = Policy(
@@ -99,3 +103,19 @@ class Talking:
 
 def cleaner(**options: Any) -> Cleaner:
     return Cleaner(GUARD, **options)
+
+
+def streamed_by(
+    guard: Guard, pieces: Iterable[Any], action: Any = "redact", role: Role = Role.VALUE
+) -> list[Any]:
+    """All that a stream shows of the pieces, in order."""
+    stream = Cleaner(guard, action).stream(role)
+    return [shown for piece in pieces for shown in stream.feed(piece)] + stream.finish()
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """What it returns, or the type of the library's error that it raises."""
+    try:
+        return run()
+    except NCOGuardError as error:
+        return type(error)

@@ -26,6 +26,16 @@ def test_arrays_become_arrays_of_objects() -> None:
     assert words.dtype.kind == "U"
 
 
+def test_tensors_become_arrays_of_objects() -> None:
+    torch = pytest.importorskip("torch")
+    found = cleaner().value(torch.tensor([[CARD, 2], [3, 4]]))
+    assert (type(found), found.dtype) == (np.ndarray, object)
+    assert found.tolist() == [[OUT, 2], [3, 4]]
+    assert cleaner().value(torch.tensor(float(CARD), dtype=torch.float64)).tolist() == OUT
+    for clean in (torch.zeros(2, 3), torch.zeros(2, device="meta"), torch.eye(2).to_sparse()):
+        assert cleaner().value(clean) is clean
+
+
 def test_tables() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(

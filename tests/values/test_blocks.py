@@ -10,6 +10,7 @@ import pytest
 from nco_guard.errors import ViolationError
 from nco_guard.values import Cleaner
 from nco_guard.values.jsontext import json_parts
+from nco_guard.values.readings import readings
 from tests.values.examples import CARD, OUT, cleaner
 
 
@@ -20,14 +21,18 @@ from tests.values.examples import CARD, OUT, cleaner
     {"type": "form", "prefill": {"name": "x", "count": 3}},
     {"type": "oauth", "tokens": ["read", "write"]},
     {"type": "oauth", "grants": [{"token": "a", "expires": 3}, {"token": "b", "expires": 4}]},
+    {"type": "index", "tokens": [{"token": "quick", "start_offset": 0, "end_offset": 5, "position": 0}]},
+    {"type": "index", "tokens": [[{"token": "quick", "position": 0}]], "words": [{"word": "a", "start": 0.5}]},
     {"type": "scan", "logits": 3},
     {"type": "scan", "logits": [{"cat": 0.5}]},
     {"type": "model", "logprobs": None, "avg_logprobs": -0.5, "token_ids": [1, 2]},
 ], ids=repr)  # fmt: skip
 def test_entries_that_are_no_log_probabilities_stay(clean: Any) -> None:
+    untyped = {name: part for name, part in clean.items() if name != "type"}
     for action in ("redact", "raise", "report"):
         given = Cleaner(cleaner().finder.compiled, action)  # type: ignore[arg-type]
         assert given.value(clean) is clean
+        assert given.value(untyped) is untyped
         assert given.value([clean])[0] is clean
 
 
@@ -49,6 +54,54 @@ def test_a_text_token_by_token_does_not_get_out(given: Any) -> None:
     assert found["text"] == "fine"
     left = json.dumps(found)
     assert not ("can" in left and "ary" in left)
+
+
+ALTERNATIVES = [{"token": "x", "logprob": -2.0}]
+
+
+@pytest.mark.parametrize("given", [
+    {"logprobs": {"content": [
+        {"token": part, "logprob": -0.1, "bytes": [*part.encode()], "top_logprobs": ALTERNATIVES}
+        for part in ("can", "ary")
+    ]}},
+    {"logprobs": {"tokens": ["can", "ary"], "token_logprobs": [-1, -2], "top_logprobs": [{"can": -1}, {"ary": -2}]}},
+    {"top_logprobs": [{"can": -1.0, "x": -2.0}, {"ary": -1.0}]},
+    {"token_likelihoods": [{"token": "can", "likelihood": -1, "alternatives": ALTERNATIVES}, {"token": "ary"}]},
+    {"completion_probabilities": [
+        {"content": part, "probs": [{"tok_str": part, "prob": 0.9}, {"tok_str": "x", "prob": 0.1}]}
+        for part in ("can", "ary")
+    ]},
+    {"prompt_logprobs": [None, {"1": {"logprob": -1.0, "decoded_token": "can"}}, {"2": {"decoded_token": "ary"}}]},
+    {"output_top_logprobs": [[[-1.0, 5, "can"], [-2.0, 6, "x"]], [[-1.0, 7, "ary"]]]},
+], ids=repr)  # fmt: skip
+def test_log_probabilities_are_left_out_of_any_dictionary(given: Any) -> None:
+    # As a tool returns it that hands on the answer of a provider.
+    answer = {"choices": [{"text": "fine", **given}]}
+    for action in ("redact", "raise"):
+        found = Cleaner(cleaner().finder.compiled, action).value(answer)  # type: ignore[arg-type]
+        assert found == {"choices": [{"text": "fine"}]}
+
+
+@pytest.mark.parametrize("name", [
+    "tokens", "completion_tokens", "promptTokens", "generated_tokens", "input_tokens", "token_strs", "decoded_tokens",
+    "text_tokens",
+])  # fmt: skip
+def test_tokens_without_numbers_are_read_as_one_text_and_left_out_of_metadata(name: str) -> None:
+    assert cleaner().value({name: ["can", "ary"], "n": 1}) == {name: OUT, "n": 1}
+    assert cleaner().metadata({"a": [{name: ["can", "ary"], "n": 1}]}) == {"a": [{"n": 1}]}
+    assert cleaner().metadata({name: 7}) == {name: 7}
+    clean = {name: ["a", "b"]}
+    assert cleaner().value(clean) is clean
+
+
+@pytest.mark.parametrize("given", [
+    {"probs": [{"tok_str": "can"}, {"tok_str": "ary"}]},
+    {"alternatives": [[{"token": "can"}], [{"token": "ary"}]]},
+    {"token_probs": {"can": 0.1, "ary": 0.2}},
+    {"token_scores": [["can", 0.1], ["ary", 0.2]]},
+], ids=repr)  # fmt: skip
+def test_tokens_under_any_name_are_left_out_of_metadata(given: Any) -> None:
+    assert cleaner().metadata({"a": given, "n": 1}) == {"a": {}, "n": 1}
 
 
 @pytest.mark.parametrize("given", [
@@ -98,10 +151,10 @@ def test_numbers_after_any_beginnings_that_break_off(brackets: int, end: str) ->
 def test_the_rest_of_a_broken_text_is_read_in_time_that_grows_with_it() -> None:
     for text in ("[" * 9 + "1" * 100_000, "[" * 9 + "1." * 100_000, "[{" * 100_000):
         assert json_parts(text) == []
-    assert json_parts("[" * 9 + "4e3 -2.50") == [(0, 18, "[" * 9 + "4000 -2.50")]
-    assert json_parts('x {"a": 1.0, "b": {"c": 1.0}, "d": 2e1') == [
-        (2, 18, '{"a": 1, "b": '), (18, 28, {"c": 1.0}), (28, 38, ', "d": 20'),
-    ]  # fmt: skip
-    assert str(CARD) in json_parts("{" * 9 + "4.111111111111111e15")[0][2]
+        assert [one.text[:9] for one in readings(text)] == [text[:9]]
+    broken = 'x {"a": 1.0, "b": {"c": 1.0}, "d": 2e1'
+    assert json_parts(broken) == [(18, 28, {"c": 1.0})]
+    assert [one.text for one in readings(broken)] == [broken, 'x {"a": 1, "b": {"c": 1}, "d": 20']
+    assert str(CARD) in [*readings("{" * 9 + "4.111111111111111e15")][1].text
     found = cleaner().value([{"type": "tool_call", "name": "f", "args": '{"card": 4.111111111111111e15'}])
     assert found[0]["args"] == f'{{"card": {OUT}'

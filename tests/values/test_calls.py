@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nco_guard.values import Cleaner, Role
-from nco_guard.values.calls import CleanCalls
+from nco_guard.values.clean_calls import CleanCalls
 
 PARTS = ["Write to jane.", "doe@exam", "ple.com, ", "please."]
 CLEAN = "Write to [redacted], please."

@@ -88,6 +88,47 @@ def test_what_matches_is_replaced_and_the_class_kept(value: Any, clean: Any) -> 
     assert cleaner(action="report").value(value) is value
 
 
+@pytest.mark.parametrize(("value", "pattern"), [
+    (True, "True"),
+    (True, "true"),
+    (False, "false"),
+    (np.True_, "True"),
+    (uuid.UUID(int=3), "00000000-0000-0000-0000-000000000003"),
+    (datetime.time(7, 8), "07:08"),
+    (datetime.timedelta(3), "3 days"),
+    (datetime.datetime(2031, 2, 3, 4, 5), "2031-02-03T04:05"),
+    (ipaddress.ip_address("10.1.2.3"), r"10\.1\.2\.3"),
+    (complex(0, 4321), "4321"),
+    (range(4321), "4321"),
+    (-4321, "4321"),
+    (1e300, "1e[+]300"),
+    (4.321e3, "4321$"),
+    (Decimal("4.321e3"), "4321$"),
+], ids=repr)  # fmt: skip
+def test_scalars_are_read_as_they_print(value: Any, pattern: str) -> None:
+    one = Cleaner(Policy(name="one", rules=(RegexRule(id="r", regex=pattern),)))
+    assert one.value(value) == OUT
+    assert one.value({"a": [value]}) == {"a": [OUT]}
+    assert one.value({value: 1}) == {OUT: 1}
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_bytes_of_wide_characters(coding: str) -> None:
+    for held in (bytes, bytearray, io.BytesIO):
+        clean, value = held("a word, fine".encode(coding)), held("a word, canary".encode(coding))
+        assert cleaner().value(clean) is clean
+        assert cleaner().rules(value) == ("word",)
+        found = cleaner().value({"data": value})["data"]
+        assert type(found) is held
+        assert (found.getvalue() if isinstance(found, io.BytesIO) else found) == OUT.encode()
+    # What is among them as other text is read too.
+    for mixed in (b"canary" + "fine".encode(coding[:6] + "-le") * 9, b"canary" + b"\0" * 26):
+        assert cleaner().rules(mixed) == ("word",)
+        assert not cleaner().rules(cleaner().value(mixed))
+    numbers = np.arange(50, dtype="i4").tobytes()
+    assert cleaner().value(numbers) is numbers
+
+
 SAME: list[Any] = [
     None,
     True,

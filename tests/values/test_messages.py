@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from nco_guard import Policy, RegexRule, StringRule
+from nco_guard.audit import MemorySink, RunRecorder
 from nco_guard.errors import ViolationError
-from nco_guard.values import Cleaner, texts_of
+from nco_guard.values import Cleaner, Role, texts_of
 from tests.values.examples import (
     CARD,
     GUARD,
@@ -208,3 +209,25 @@ def test_images_are_not_text() -> None:
         b"\xff" * 20 + b"a canary among readable text, with some bytes of another encoding",
     ):
         assert cleaner().rules(cleaner().value(value)) == () != cleaner().rules(value)
+
+
+def test_an_identifier_is_acted_on_and_recorded_as_one_in_a_value_is() -> None:
+    for action in ("redact", "report", "raise"):
+        events = []
+        for way in (
+            lambda cleaner: cleaner.identifier("id canary"),
+            lambda cleaner: cleaner.field("id canary", Role.IDENTIFIER),
+        ):
+            sink = MemorySink()
+            recording = Cleaner(POLICY, action, record=RunRecorder(sink))
+            assert recording.identifier("fine") == "fine"
+            assert not sink.events
+            if action == "raise":
+                with pytest.raises(ViolationError):
+                    way(recording)
+            else:
+                assert (way(recording) == "id canary") == (action == "report")
+            assert len(sink.events) == 1
+            events.append(sink.events[0].model_dump(include={"kind", "ok", "length", "findings"}))
+        assert events[0] == events[1]
+        assert (events[0]["kind"], events[0]["ok"]) == ("verification", False)

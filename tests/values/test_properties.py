@@ -10,7 +10,7 @@ import json
 import operator
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
-from nco_guard.errors import NCOGuardError, ViolationError
-from nco_guard.values import Cleaner, Role, texts_of
+from nco_guard.errors import ViolationError
+from nco_guard.values import Cleaner, texts_of
+from tests.values.examples import outcome, streamed_by
 
 GUARD = Guard(
     Policy(
@@ -32,10 +33,12 @@ GUARD = Guard(
             RegexRule(id="card", regex=r"(?<!\d)4\d{15}(?!\d)"),
             RegexRule(id="day", regex="2031-02-03"),
             RegexRule(id="ass", regex=r"\bass\b"),
+            StringRule(id="price", strings=("12.5",), whole_word=True),
         ),
     )
 )
 CLEANER = Cleaner(GUARD)
+streamed = partial(streamed_by, GUARD)
 OUT = "[redacted]"
 CARD = 4111111111111111
 
@@ -193,6 +196,7 @@ def test_clean_parts_of_a_dirty_value_are_the_same_objects(value: Any, other: An
 PIECES = [
     "canary", "john@doe.com", "john@doe.company", "ass", "ist", " ", "x", "can", "ary", "@", "4111", "111111111111",
     "2031-02-0", "3", "\\", "\\u0063", "anary", "u0040", "\\u0061", "ss", '"', "\n", "é", escaped("canary"), "{}",
+    "[", "4.111111111111111e15", ".0", "e1", "5", "-", "12.50",
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
@@ -200,18 +204,6 @@ texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 def cut(draw: st.DrawFn, text: str) -> list[str]:
     places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
     return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
-
-
-def streamed(pieces: list[Any], role: Role = Role.VALUE, action: Any = "redact") -> list[Any]:
-    stream = Cleaner(GUARD, action).stream(role)
-    return [shown for piece in pieces for shown in stream.feed(piece)] + stream.finish()
-
-
-def outcome(run: Callable[[], Any]) -> Any:
-    try:
-        return run()
-    except NCOGuardError as error:
-        return type(error)
 
 
 @st.composite

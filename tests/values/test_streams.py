@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import operator
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.audit import MemorySink, RunRecorder
 from nco_guard.errors import RedactionError, ViolationError
 from nco_guard.values import Cleaner, Role, register
+from tests.values.examples import streamed_by
 
 GUARD = Guard(
     Policy(
@@ -28,6 +29,7 @@ GUARD = Guard(
         ),
     )
 )
+streamed = partial(streamed_by, GUARD)
 OUT = "[redacted]"
 
 
@@ -68,11 +70,6 @@ register(
     {"content": Role.BLOCKS, "metadata": Role.METADATA, "id": Role.IDENTIFIER},
     chunk=lambda chunk, fields: Chunk(id=chunk.id, **fields),
 )
-
-
-def streamed(pieces: list[Any], action: Any = "redact", role: Role = Role.VALUE) -> list[Any]:
-    stream = Cleaner(GUARD, action).stream(role)
-    return [shown for piece in pieces for shown in stream.feed(piece)] + stream.finish()
 
 
 def joined(pieces: list[Chunk]) -> Chunk:

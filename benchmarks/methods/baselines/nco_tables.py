@@ -125,7 +125,10 @@ def string_rows(table: NDArray[np.int32], forbidden: NDArray[np.bool_], device: 
 
 
 def regex_rows(dfas: DFAs, device: torch.device, *, reach: bool) -> tuple[Rows, _Patterns]:
-    """The same for DFAs side by side; `reach`: with R. In an accepting state every token is blocked (algorithm 3)."""
+    """Rows as `string_rows` has them, of DFAs side by side; `reach`: with R.
+
+    In an accepting state every token is blocked (algorithm 3).
+    """
     states = dfas.sink + 1
     to = dfas.table.T
     packed = 2 * to + (dfas.accepting[to] | dfas.accepting)

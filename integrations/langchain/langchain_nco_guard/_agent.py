@@ -25,11 +25,11 @@ __all__ = ["guarded_request", "guarded_tool_request", "refuse_unguarded_models"]
 def guarded_request(guarded: Callable[[Any], Any]) -> Callable[[ModelRequest[Any]], ModelRequest[Any]]:
     """Makes requests whose model is `guarded`, whoever exchanges it later: a fallback, a router."""
 
-    class GuardedRequest(ModelRequest[Any]):
+    class GuardedModelRequest(ModelRequest[Any]):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, guarded(value) if name == "model" else value)
 
-    return lambda request: GuardedRequest(**_fields(request))
+    return lambda request: GuardedModelRequest(**_fields(request))
 
 
 def guarded_tool_request(cleaned: Callable[[Any], Any]) -> Callable[[ToolCallRequest], ToolCallRequest]:

@@ -16,14 +16,21 @@ class TypedErrors:
     """Mix-in for pydantic models; comes first among the bases."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refused: NCOGuardError | None = None
         try:
             super().__init__(*args, **kwargs)
         except ValidationError as error:
-            for detail in error.errors():
-                cause = detail.get("ctx", {}).get("error")
-                if isinstance(cause, NCOGuardError):
-                    raise cause from None
-            raise self._refused(error) from None
+            refused = self._typed(error)
+        if refused is not None:
+            raise refused  # here, where pydantic's error is not its context
+
+    @classmethod
+    def _typed(cls, error: ValidationError) -> NCOGuardError:
+        for detail in error.errors():
+            cause = detail.get("ctx", {}).get("error")
+            if isinstance(cause, NCOGuardError):
+                return cause
+        return cls._refused(error)
 
     @classmethod
     def _refused(cls, error: ValidationError) -> ArgumentValueError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, Literal, TypedDict
 
 from langchain_core.caches import BaseCache
@@ -12,6 +13,7 @@ from langchain_core.rate_limiters import BaseRateLimiter
 from pydantic import SecretStr
 
 from nco_guard import OnMatch
+from nco_guard.replies import ReplyFormat
 from nco_guard.scan import Replacement
 
 __all__ = ["ChatFields", "VerifiedFields"]
@@ -47,6 +49,7 @@ class ChatFields(_ModelFields, total=False):
     api_key: SecretStr | None
     streaming: bool
     generation_kwargs: dict[str, Any]
+    reply_format: ReplyFormat | str | PathLike[str] | Mapping[str, Any] | None
 
 
 class VerifiedFields(_ModelFields, total=False):

@@ -1,18 +1,34 @@
-"""Guards as the wrappers need them: joined, and seeing through JSON."""
+"""Guards as the wrappers need them: as fields of models, and joined."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
 from nco_guard import Guard, Policy
-from nco_guard.guards import derived
-from nco_guard.policy import AutomatonRule, Rule
+from nco_guard.guards import as_guard, derived
+from nco_guard.policy import AppliesTo, Rule
 
-__all__ = ["joined", "seeing_through_json"]
+__all__ = ["GuardField", "joined"]
 
-_JSON_SUFFIX = ":json"
+GuardField = Annotated[Any, AfterValidator(as_guard)]
+"""A guard, as a field of a model: given as `nco_guard.guards` has it."""
+
+
+def _narrower(one: AppliesTo | None, other: AppliesTo | None) -> AppliesTo | None:
+    """What applies where both of two policies are enforced."""
+    if one is None or other is None:
+        found = one or other
+        return found if found is not None and found.reasoning == "hidden" else None
+    return min(one, other, key=lambda each: ("hidden", "guarded", "free").index(each.reasoning))
 
 
 def joined(guard: Guard, other: Guard) -> Guard:
-    """A guard that enforces the rules of both; ids that occur in both get a number."""
+    """A guard that enforces the rules of both; ids that occur in both get a number.
+
+    Reasoning is hidden if either hides it, and guarded unless both leave it free.
+    """
     if guard.policy.digest == other.policy.digest:
         return guard
 
@@ -28,28 +44,7 @@ def joined(guard: Guard, other: Guard) -> Guard:
                 name, number = f"{rule.id}-{number}", number + 1
             taken.add(name)
             extra.append(rule.model_copy(update={"id": name}))
-        return guard.policy.with_rules(*extra) if extra else guard.policy
+        policy = guard.policy.with_rules(*extra) if extra else guard.policy
+        return policy.model_copy(update={"applies_to": _narrower(policy.applies_to, other.policy.applies_to)})
 
     return derived(guard, ("joined", other.policy.digest), union)
-
-
-def seeing_through_json(guard: Guard) -> Guard:
-    r"""A guard that enforces each hard rule on the raw text and on what it reads once JSON escapes are resolved.
-
-    A tool call is written as JSON: `\u0040` in it is an @ to the tool. Ready-made automata cannot be folded; for
-    them the parsed arguments are verified and nothing more.
-    """
-
-    def doubled() -> Policy:
-        known = {rule.id for rule in guard.policy.rules}
-        twins = [
-            rule.model_copy(update={"id": rule.id + _JSON_SUFFIX, "json_escapes": True})
-            for rule in guard.policy.rules
-            if rule.mode == "hard"
-            and not isinstance(rule, AutomatonRule)
-            and not rule.json_escapes
-            and rule.id + _JSON_SUFFIX not in known
-        ]
-        return guard.policy.with_rules(*twins) if twins else guard.policy
-
-    return derived(guard, "json", doubled)

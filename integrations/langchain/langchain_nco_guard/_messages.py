@@ -1,16 +1,14 @@
-"""Between LangChain's messages and what a chat template reads and a model writes.
-
-Tool calls are read in the form that Hermes, Qwen and the model that ships with nco-guard write:
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
-"""
+"""Between LangChain's messages and what a chat template reads and a model writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
+    AIMessageChunk,
     BaseMessage,
     HumanMessage,
     InvalidToolCall,
@@ -18,16 +16,15 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.messages import ToolCall as LangChainToolCall
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call_chunk
 
-from nco_guard import Guard
+from nco_guard.engines.hf.reply_calls import Reply
 from nco_guard.errors import UnsupportedError
-from nco_guard.values import ReplyReader
-from nco_guard.values.replies import Event, Text, ToolCall
+from nco_guard.replies import Reasoning, Text, ToolCall
 
-__all__ = ["TOOL_CALL_END", "TOOL_CALL_START", "Reply", "template_messages"]
+__all__ = ["chunks_of", "message_of", "template_messages", "usage_of"]
 
-TOOL_CALL_START = "<tool_call>"
-TOOL_CALL_END = "</tool_call>"
 # Blocks that say again what stands in `tool_calls`.
 _REPEATED = (
     "tool_use",
@@ -37,6 +34,10 @@ _REPEATED = (
     "function_call",
     "input_json_delta",
 )
+
+
+# Blocks that templates read beside the content.
+_APART = ("reasoning",)
 
 
 def template_messages(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
@@ -55,6 +56,8 @@ def _template_message(message: BaseMessage) -> dict[str, Any]:
         return {"role": "tool", "content": content, "tool_call_id": message.tool_call_id, **named}
     if isinstance(message, AIMessage):
         entry: dict[str, Any] = {"role": "assistant", "content": content}
+        if reasoning := _reasoning_of(message):
+            entry["reasoning_content"] = reasoning
         if message.tool_calls:
             entry["tool_calls"] = [
                 {
@@ -80,82 +83,75 @@ def _text_of(message: BaseMessage) -> str:
             texts.append(block)
         elif block.get("type") == "text":
             texts.append(str(block.get("text", "")))
-        elif block.get("type") not in _REPEATED:
+        elif block.get("type") not in (*_REPEATED, *_APART):
             raise UnsupportedError(
                 f"content blocks of type {block.get('type')!r}: this model reads text; leave them out"
             )
     return "".join(texts)
 
 
-class Reply:
-    """What a model writes, as messages have it: pieces of text, and calls, as they become complete.
+def _reasoning_of(message: AIMessage) -> str:
+    blocks = message.content if isinstance(message.content, list) else []
+    apart = [block for block in blocks if isinstance(block, dict) and block.get("type") in _APART]
+    return "".join(str(block.get("reasoning") or "") for block in apart)
 
-    The reading is that of `nco_guard.values`; text without stop strings and calls is shown as it was guarded.
-    """
 
-    def __init__(
-        self,
-        guard: Guard,
-        *,
-        stops: Sequence[str] = (),
-        context: str = "",
-        begun: str = "",
-        calls: bool = False,
-    ) -> None:
-        marks = (TOOL_CALL_START, TOOL_CALL_END) if calls else None
-        needed = calls or any(stops)
-        self._reader = (
-            ReplyReader(guard, context=context, stop=stops, marks=marks, begun=begun) if needed else None
+def message_of(reply: Reply, metadata: Mapping[str, Any]) -> AIMessage:
+    """A whole reply; its content is text, or blocks where there is reasoning."""
+    content: str | list[str | dict[str, Any]] = reply.content
+    if reply.reasoning:
+        content = [{"type": "reasoning", "reasoning": reply.reasoning}]
+        content += [{"type": "text", "text": reply.content}] if reply.content else []
+    return AIMessage(
+        content=content,
+        tool_calls=[
+            LangChainToolCall(type="tool_call", name=call.name, args=call.arguments, id=call.id)
+            for call in reply.calls
+        ],
+        invalid_tool_calls=_invalid(reply),
+        usage_metadata=usage_of(reply),
+        response_metadata=dict(metadata),
+    )
+
+
+def chunks_of(reply: Reply, metadata: Mapping[str, Any]) -> Iterator[AIMessageChunk]:
+    """What the last piece added to a reply: text, reasoning, whole calls; at its end, how it ended."""
+    index = len(reply.calls) - sum(isinstance(event, ToolCall) for event in reply.news)
+    for event in reply.news:
+        if isinstance(event, Reasoning):
+            yield AIMessageChunk(content=[{"type": "reasoning", "reasoning": event.text, "index": 0}])
+        elif isinstance(event, Text) and reply.reasoning:
+            yield AIMessageChunk(content=[{"type": "text", "text": event.text, "index": 1}])
+        elif isinstance(event, Text):
+            yield AIMessageChunk(content=event.text)
+        elif isinstance(event, ToolCall):
+            arguments = json.dumps(event.arguments, ensure_ascii=False)
+            call = tool_call_chunk(name=event.name, args=arguments, id=event.id, index=index)
+            yield AIMessageChunk(content="", tool_call_chunks=[call])
+            index += 1
+    if reply.outcome is not None:
+        yield AIMessageChunk(
+            content="",
+            invalid_tool_calls=_invalid(reply),
+            usage_metadata=usage_of(reply),
+            response_metadata=dict(metadata),
+            chunk_position="last",
         )
-        self.content = ""
-        self.tool_calls: list[LangChainToolCall] = []
-        self.invalid_tool_calls: list[InvalidToolCall] = []
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string was met."""
-        return self._reader is not None and self._reader.stopped
 
-    def feed(self, text: str) -> list[str | LangChainToolCall]:
-        """Read on; what is new."""
-        return self._told([Text(text)] if self._reader is None else self._reader.feed(text))
+def usage_of(reply: Reply) -> UsageMetadata | None:
+    """The tokens of a reply that is over."""
+    if (usage := reply.usage) is None:
+        return None
+    return UsageMetadata(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+    )
 
-    def finish(self) -> list[str | LangChainToolCall]:
-        """The text is over."""
-        return [] if self._reader is None else self._told(self._reader.finish())
 
-    def whole(self, text: str) -> Reply:
-        """All of a text."""
-        self.feed(text)
-        self.finish()
-        return self
-
-    def over(self, pieces: Iterable[str]) -> Iterator[str | LangChainToolCall]:
-        """What is new, piece by piece of a whole text."""
-        for piece in pieces:
-            yield from self.feed(piece)
-        yield from self.finish()
-
-    def _told(self, events: Sequence[Event]) -> list[str | LangChainToolCall]:
-        new: list[str | LangChainToolCall] = []
-        for event in events:
-            if isinstance(event, Text):
-                self.content += event.text
-                new += [event.text] if event.text else []
-            elif isinstance(event, ToolCall):
-                call = LangChainToolCall(type="tool_call", name=event.name, args=event.arguments, id=event.id)
-                self.tool_calls.append(call)
-                new.append(call)
-            else:
-                self.invalid_tool_calls.append(
-                    InvalidToolCall(
-                        type="invalid_tool_call", name=None, args=event.text, id=event.id, error=event.problem
-                    )
-                )
-        return new
-
-    def finish_reason(self, outcome: str) -> str:
-        """Why it ended, in the words of hosted models; `outcome` is the engine's."""
-        if self.tool_calls:
-            return "tool_calls"
-        return "stop" if self.stopped or outcome in ("ended", "stopped") else outcome
+def _invalid(reply: Reply) -> list[InvalidToolCall]:
+    return [
+        InvalidToolCall(type="invalid_tool_call", name=None, args=call.text, id=call.id, error=call.problem)
+        for call in reply.invalid_calls
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from inspect import signature
 
 from nco_guard import Guard
+from nco_guard.engines.hf.words import instead
 from nco_guard.errors import UnsupportedError
 
 __all__ = ["refuse_arguments", "refuse_other_words"]
@@ -18,44 +19,37 @@ _ARGUMENTS = {
     if parameter.kind is not parameter.VAR_KEYWORD
 } | {"guard"}
 
-_PIECES = (
-    "they would repeat the text in pieces, and what was masked; an audit log has what interventions changed"
-)
+_MODEL = "this object is one model; "
+_SEVERAL = ", and generate() gives all of them"
+# What to do here instead of giving an option of generation, by its name in transformers.
 _CHAT: Mapping[str, str] = {
-    "logprobs": _PIECES,
-    "max_completion_tokens": "it is max_tokens=...",
+    "guard": "a call takes guard=...",
     "max_new_tokens": "it is max_tokens=...",
-    "model": "this object is one model; make another for another model",
-    "n": "it is num_return_sequences=..., and generate() gives all of them",
-    "policy": "a call takes guard=...",
-    "presence_penalty": "the nearest here is repetition_penalty=...",
-    "frequency_penalty": "the nearest here is repetition_penalty=...",
-    "seed": "sampling is seeded for the process: transformers.set_seed(...) before the call",
-    "stop_sequences": "a call takes stop=[...]",
+    "model": f"{_MODEL}make another for another model",
+    "num_return_sequences": f"it is num_return_sequences=...{_SEVERAL}",
     "stop_strings": "a call takes stop=[...], and leaves the stop string out of the text",
-    "top_logprobs": _PIECES,
 }
+_ANOTHER = f"{_MODEL}GuardedPipeline.from_model_id(path, guard=...) makes another"
 _PIPELINE: Mapping[str, str] = {
-    "logprobs": _PIECES,
+    "guard": "a call takes guard=...",
     "max_new_tokens": 'it is pipeline_kwargs={"max_new_tokens": ...}',
-    "max_tokens": 'it is pipeline_kwargs={"max_new_tokens": ...}',
-    "model": "this object is one model; GuardedPipeline.from_model_id(path, guard=...) makes another",
-    "model_id": "this object is one model; GuardedPipeline.from_model_id(path, guard=...) makes another",
-    "n": 'it is pipeline_kwargs={"num_return_sequences": ...}, and generate() gives all of them',
-    "policy": "a call takes guard=...",
-    "seed": "sampling is seeded for the process: transformers.set_seed(...) before the call",
-    "stop_sequences": "a call takes stop=[...]",
+    "model": _ANOTHER,
+    "model_id": _ANOTHER,
+    "num_return_sequences": f'it is pipeline_kwargs={{"num_return_sequences": ...}}{_SEVERAL}',
+    "stop_strings": "a call takes stop=[...]",
     "temperature": 'it is pipeline_kwargs={"do_sample": True, "temperature": ...}',
-    "top_logprobs": _PIECES,
 }
+# What is written so here.
+_CHAT_WORDS = ("guard", "max_tokens", "num_return_sequences", "stop")
+_PIPELINE_WORDS = ("guard", "stop")
 
 
 def refuse_other_words(names: Iterable[str], *, pipeline: bool = False) -> None:
     """Refuse options that mean something elsewhere. Errors: `UnsupportedError`, which says what is meant here."""
-    words = _PIPELINE if pipeline else _CHAT
+    here, ours = (_PIPELINE, _PIPELINE_WORDS) if pipeline else (_CHAT, _CHAT_WORDS)
     for name in names:
-        if name in words:
-            raise UnsupportedError(f"{name}: {words[name]}")
+        if name not in ours and (mend := instead(name, here)) is not None:
+            raise UnsupportedError(f"{name}: {mend}")
 
 
 def refuse_arguments(options: Iterable[str], where: str) -> None:

@@ -3,28 +3,34 @@
 LangChain hands callbacks on in five ways: with the call, through a context variable, as attributes of models, by hooks
 that are registered for a process (instrumentation, `set_debug`, environment variables), and as a run tree of LangSmith.
 A call made here runs in a context of its own, in which the first two are a manager that takes no further handler.
+
+Each model looks for its cache by itself, also one that another model asks. LangChain has no switch for one call, and
+the cache of a process is shared by all threads. So the methods through which models come to their caches ask first
+whether the call at hand is made here; calls beside it are cached as ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import Context, copy_context
-from functools import cache
+from contextvars import Context, ContextVar, copy_context
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManager, StdOutCallbackHandler
+from langchain_core.language_models import BaseChatModel, BaseLLM
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import _configure_hooks, tracing_v2_callback_var
 from langsmith.run_helpers import _set_tracing_context
 
 from nco_guard.errors import UnsupportedError
-from nco_guard.values.calls import CleanCalls
+from nco_guard.values.clean_calls import CleanCalls
 
 __all__ = ["UnobservedCalls"]
 
 T = TypeVar("T")
+_unobserved: ContextVar[bool] = ContextVar("nco_guard_unobserved", default=False)
 
 
 class _Silence(BaseCallbackHandler):
@@ -77,6 +83,7 @@ class UnobservedCalls(CleanCalls):
         self._context.run(self._isolate)
 
     def _isolate(self) -> None:
+        _unobserved.set(True)
         var_child_runnable_config.set(self.config)
         tracing_v2_callback_var.set(None)
         for hook in _configure_hooks:
@@ -93,3 +100,41 @@ class UnobservedCalls(CleanCalls):
         # Inside the task: what ends a program goes from there to the event loop, and not by way of who waits for it.
         called = super().acall(function, *args, **kwargs)
         return await asyncio.get_running_loop().create_task(called, context=self._context)
+
+
+class _WithoutCache:
+    """A model as a call within one that nobody sees asks it: the same object in all but its cache."""
+
+    cache = False
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def _asked_for(model: Any) -> Any:
+    return _WithoutCache(model) if _unobserved.get() else model
+
+
+def _asks_first(generate: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(generate)
+    def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return generate(_asked_for(self), *args, **kwargs)
+
+    return asked
+
+
+def _asks_first_async(generate: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(generate)
+    async def asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await generate(_asked_for(self), *args, **kwargs)
+
+    return asked
+
+
+for _kind, _name in ((BaseChatModel, "_generate_with_cache"), (BaseLLM, "generate")):
+    setattr(_kind, _name, _asks_first(getattr(_kind, _name)))
+for _kind, _name in ((BaseChatModel, "_agenerate_with_cache"), (BaseLLM, "agenerate")):
+    setattr(_kind, _name, _asks_first_async(getattr(_kind, _name)))

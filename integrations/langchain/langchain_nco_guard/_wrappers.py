@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from langchain_core.globals import get_llm_cache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableBinding
 from langchain_core.runnables.base import RunnableBindingBase
@@ -15,7 +14,7 @@ from langchain_core.runnables.fallbacks import RunnableWithFallbacks
 
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["callbacks_of", "described", "mapped", "model_of", "uncached", "with_tools"]
+__all__ = ["callbacks_of", "described", "mapped", "model_of", "silenced", "with_tools"]
 
 
 def model_of(runnable: Any) -> BaseChatModel | None:
@@ -78,22 +77,12 @@ def callbacks_of(runnable: Any) -> list[Any]:
     return found
 
 
-def uncached(runnable: Any) -> Any:
-    """A runnable without caches, which would keep what a model said before it was verified, and without handlers."""
-
-    def change(model: Any) -> Any:
-        if not isinstance(model, BaseChatModel):
-            return model
-        kept = model.cache if model.cache is not None else get_llm_cache()
-        return model if kept is None or kept is False else model.model_copy(update={"cache": False})
-
-    def silenced(one: Any) -> Any:
-        if isinstance(one, RunnableBindingBase):
-            config = {name: value for name, value in one.config.items() if name != "callbacks"}
-            return one.model_copy(update={"config": config, "bound": silenced(one.bound)})
-        return one
-
-    return mapped(silenced(runnable), change)
+def silenced(runnable: Any) -> Any:
+    """A runnable without the handlers that were put around its model."""
+    if isinstance(runnable, RunnableBindingBase):
+        config = {name: value for name, value in runnable.config.items() if name != "callbacks"}
+        return runnable.model_copy(update={"config": config, "bound": silenced(runnable.bound)})
+    return runnable
 
 
 def described(runnable: Any) -> Any:

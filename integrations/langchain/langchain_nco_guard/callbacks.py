@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +10,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from nco_guard import Report
 from nco_guard.audit import RunRecorder, Sink, outcome_of
 from nco_guard.copies import Staying
 from nco_guard.guards import GuardSource, as_guard
-from nco_guard.values import Cleaner
+from nco_guard.values.observing import Observer
 
 __all__ = ["NCOGuardAuditHandler"]
 
@@ -24,14 +22,17 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
     """Writes `nco_guard.audit` events for every run of a chat model, an LLM or a tool: `config={"callbacks":
     [handler]}`.
 
-    Each run is a `run_started`, a `verification` of each text (a tool's: its arguments, then its result) and a
-    `run_finished`; its ids are LangChain's. Guarantee: no text enters the log, only names, ids, counts and offsets. It
-    records what callbacks are shown, so it belongs beside a guard and does not replace one.
+    Each run is a `run_started`, a `verification` of each text (a tool's: its arguments, then its result), of each call
+    of a tool and of what else holds a match, and a `run_finished`; its ids are LangChain's. Guarantee: no text enters
+    the log, only names, ids, counts and offsets. It records what callbacks are shown, so it belongs beside a guard and
+    does not replace one.
 
     Args:
         guard: the policy to verify against.
-        audit: where events go, see `nco_guard.audit`; the guard's own sink by default. A sink that fails stops the
-            run it cannot record (`raise_error`).
+        audit: where events go, see `nco_guard.audit`; the sink of a `Guard` that has one by default, and not beside it.
+            A sink that fails stops the run it cannot record (`raise_error`).
+
+    Errors: `AuditError` where nobody would hear of anything, `UnsupportedError` for two sinks.
 
     Examples:
         >>> from nco_guard.audit import MemorySink
@@ -45,12 +46,8 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
     run_inline = True
 
     def __init__(self, guard: GuardSource, audit: Sink | None = None) -> None:
-        self.guard = as_guard(guard)
-        chosen = self.guard.log.keyed(audit) if audit is not None else self.guard.log.sink
-        if chosen is None:
-            raise ValueError("audit: pass a sink, or a guard that has one")
-        self._sink = chosen
-        self._values = Cleaner(self.guard, "report")
+        self.guard = as_guard(guard, audit=audit, enforces=False)
+        self.guard.log.recorder()  # a guard that nobody hears is refused here
         self._runs: dict[UUID, RunRecorder] = {}
         self._lock = threading.Lock()
 
@@ -89,8 +86,8 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         tokens = 0
         generations = [generation for row in response.generations for generation in row]
         for sequence, generation in enumerate(generations):
-            report = self.guard.verify(generation.text)
-            run.report(report, sequence=sequence)
+            observer = Observer(self.guard, run, sequence)
+            observer.text(generation.text)
             places: list[Any] = [generation.generation_info]
             shown: Any = generation
             if isinstance(generation, ChatGeneration):
@@ -98,10 +95,9 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
                 places.append(message.response_metadata)
                 usage = getattr(message, "usage_metadata", None) or {}
                 tokens += int(usage.get("output_tokens", 0))
-            found = {one.rule_id for one in report.violations}
-            others = [rule for rule in self._values.rules(shown) if rule not in found]
-            if others or getattr(shown, "tool_calls", None):
-                self._verified_value(run, others, len(repr(shown)), sequence)
+            for call in (*getattr(shown, "tool_calls", ()), *getattr(shown, "invalid_tool_calls", ())):
+                observer.part(call)
+            observer.rest(shown)
             outcomes.append(outcome_of(*places))
         run.finished(outcomes=outcomes, tokens=tokens)
 
@@ -124,19 +120,19 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
         """A tool begins: verify its arguments."""
         name = kwargs.get("name") or (serialized or {}).get("name") or "tool"
         run = self._start(run_id, parent_run_id, f"tool:{name}", 1)
-        value = input_str if inputs is None else inputs
-        self._verified_value(run, self._values.rules(value), len(str(value)))
+        observer = Observer(self.guard, run)
+        if inputs is None:
+            observer.text(input_str)
+        else:
+            observer.part(inputs)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool is done: verify its result."""
         run = self._take(run_id)
         if run is not None:
-            text = output.text if isinstance(output, BaseMessage) else str(output)
-            report = self.guard.verify(text)
-            run.report(report, sequence=0)
-            found = {one.rule_id for one in report.violations}
-            if others := [rule for rule in self._values.rules(output) if rule not in found]:
-                self._verified_value(run, others, len(repr(output)))
+            observer = Observer(self.guard, run)
+            observer.text(output.text if isinstance(output, BaseMessage) else str(output))
+            observer.rest(output)
             run.finished(outcomes=["ended"])
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -146,7 +142,8 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
     # -- events ------------------------------------------------------------------------------------------------
 
     def _start(self, run_id: UUID, parent: UUID | None, model: str, sequences: int) -> RunRecorder:
-        run = RunRecorder(self._sink, run_id=run_id, parent_id=None if parent is None else str(parent))
+        parent_id = None if parent is None else str(parent)
+        run = self.guard.log.recorder(run_id=run_id, parent_id=parent_id)
         with self._lock:
             self._runs[run_id] = run
         run.begin(self.guard.policy, sequences=sequences, model_id=model[:512])
@@ -155,9 +152,6 @@ class NCOGuardAuditHandler(Staying, BaseCallbackHandler):
     def _take(self, run_id: UUID) -> RunRecorder | None:
         with self._lock:
             return self._runs.pop(run_id, None)
-
-    def _verified_value(self, run: RunRecorder, rules: Sequence[str], length: int, sequence: int = 0) -> None:
-        run.report(Report.somewhere(self.guard.policy.digest, length, rules), sequence=sequence)
 
     def _failed(self, run_id: UUID, error: BaseException) -> None:
         run = self._take(run_id)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
-from pathlib import Path
+from functools import reduce
 from typing import Any, Literal, Self, Unpack
 
-import torch
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput, ModelProfile
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.messages.ai import UsageMetadata
-from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
-from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -28,72 +20,44 @@ from pydantic import (
     Field,
     PrivateAttr,
     SecretStr,
-    field_validator,
     model_validator,
 )
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import ChatFields
-from langchain_nco_guard._guards import joined, seeing_through_json
-from langchain_nco_guard._messages import (
-    TOOL_CALL_END,
-    TOOL_CALL_START,
-    Reply,
-    template_messages,
-)
+from langchain_nco_guard._guards import GuardField, joined
+from langchain_nco_guard._loading import FIELD_OF, fields_of_pipeline, refuse_construction
+from langchain_nco_guard._messages import chunks_of, message_of, template_messages
 from langchain_nco_guard._options import refuse_arguments, refuse_other_words
+from langchain_nco_guard._parsers import call_parser, object_parser
+from langchain_nco_guard._response_format import (
+    ANY_OBJECT,
+    checked_strict,
+    enforces_shapes,
+    json_response_format,
+    response_shape,
+)
 from langchain_nco_guard._structured import parsed_output
-from nco_guard import Guard
-from nco_guard.engines.hf import GenerationResult
+from langchain_nco_guard._tools import Tools, begun_by_call, described_tools
+from nco_guard import Guard, arguments
 from nco_guard.engines.hf.generation import bind_to_model
-from nco_guard.engines.hf.inputs import check_loaded, encode_text
+from nco_guard.engines.hf.inputs import encode_text
 from nco_guard.engines.hf.kinds import check_kinds, stop_strings
+from nco_guard.engines.hf.loading import load_local, load_model_id, positions_of
 from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.reply_calls import Reply, ReplyCall
+from nco_guard.engines.hf.tool_calls import chat_prompt, tools_refusal
+from nco_guard.engines.hf.weights import WEIGHT_OPTIONS, WeightOptions, as_loaded
 from nco_guard.errors import UnsupportedError
-from nco_guard.guards import GuardSource, as_guard, guard_for_call
-from nco_guard.values import Cleaner
+from nco_guard.guards import GuardSource, as_guard, guard_for_call, seeing_through_json
+from nco_guard.replies import ReplyFormat, as_reply_format, format_for
+from nco_guard.replies.writing import begun_answer, begun_name
 
 __all__ = ["ChatNCOGuard"]
 
 # LangChain passes these with a call; they are no options of generation.
-# Options of generation that a field or a call says in LangChain's word.
-_FIELD_OF = {
-    "do_sample": "temperature",
-    "max_new_tokens": "max_tokens",
-    "max_time": "timeout",
-    "stop_strings": "stop",
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-}
-_NOT_OPTIONS = (
-    "stream",
-    "ls_structured_output_format",
-    "structured_output_format",
-    "strict",
-    "parallel_tool_calls",
-)
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One call, made ready: everything that `guard.generate` and the parsing of its text need."""
-
-    guard: Guard
-    encoded: Mapping[str, Any]
-    options: dict[str, Any]
-    stops: tuple[str, ...]
-    prefill: str
-    context: str
-    offers_tools: bool
-    prompt_tokens: int
-
-    def reply(self) -> Reply:
-        """A reader of what the model writes."""
-        return Reply(
-            self.guard, stops=self.stops, context=self.context, begun=self.prefill, calls=self.offers_tools
-        )
+_NOT_OPTIONS = ("stream", "ls_structured_output_format", "structured_output_format", "response_format")
+_METHODS = ("function_calling", "json_schema", "json_mode")
 
 
 class ChatNCOGuard(TypedErrors, BaseChatModel):
@@ -107,10 +71,19 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     Attributes:
         model: a causal language model of transformers with a chat template, or a path or name for `from_pretrained`.
-        tokenizer: its tokenizer; needed unless `model` is a path.
+        tokenizer: its tokenizer, or the path of one; needed unless `model` is a path.
         guard: a `Guard`, a `Policy`, a preset's name or several, or the path of a policy file (`nco_guard.guards`). A
             call may have its own: `invoke(..., guard=...)`, which replaces this one for that call.
         generation_kwargs: further options of `model.generate`.
+        device, device_map, dtype (or torch_dtype), quantization_config: where a path is given, onto which devices and
+            as which numbers its weights are loaded, see `nco_guard.engines.hf.weights.loading_options`.
+        model_kwargs: further options of `from_pretrained`. These are used up once the model is loaded.
+        tokenizer_kwargs: the same of the tokenizer.
+        reply_format: how the model writes reasoning and calls of tools: a `ReplyFormat`, the name of a shipped one, the
+            path of an entry or a dict. By default it is found by the tokenizer (`nco_guard.replies.format_for`).
+
+    Reasoning is a content block of its own, streamed too: `{"type": "reasoning", "reasoning": ...}`, and no part of
+    `.text`.
 
     `max_tokens`, `temperature` (0: greedy), `top_p`, `top_k`, `stop` and `timeout` (seconds) are LangChain's standard
     parameters; what is None is left to the model's generation configuration. `max_retries` and `api_key` are taken and
@@ -127,7 +100,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     model: Any
     tokenizer: Any = None
-    guard: Any
+    guard: GuardField
     model_name: str = ""
     max_tokens: int | None = Field(default=None, gt=0)
     temperature: float | None = Field(default=None, ge=0)
@@ -139,13 +112,21 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
     api_key: SecretStr | None = None
     streaming: bool = False
     generation_kwargs: dict[str, Any] = Field(default_factory=dict)
+    device: Any = None
+    device_map: Any = None
+    dtype: Any = None
+    torch_dtype: Any = None
+    quantization_config: Any = None
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    tokenizer_kwargs: dict[str, Any] = Field(default_factory=dict)
+    reply_format: Any = None
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, arbitrary_types_allowed=True)
 
     # Enforced besides, whatever guard a call has.
     _also: tuple[Guard, ...] = PrivateAttr(default=())
-    # Somebody will parse the text of the answer as JSON.
-    _json: bool = PrivateAttr(default=False)
+    # How replies are read, given or found.
+    _form: ReplyFormat | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -156,39 +137,94 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             )
         return values
 
-    @field_validator("guard")
-    @classmethod
-    def _guard_from(cls, value: GuardSource) -> Guard:
-        return as_guard(value)
-
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if isinstance(self.model, (str, Path)):
-            self.model_name = self.model_name or str(self.model)
-            if self.tokenizer is None:
-                self.tokenizer = AutoTokenizer.from_pretrained(self.model)
-            self.model = AutoModelForCausalLM.from_pretrained(self.model).eval()
-        if self.tokenizer is None:
-            raise UnsupportedError(
-                "tokenizer: a model object comes without one; pass the model's own tokenizer"
-            )
         if isinstance(self.model, BaseChatModel):
             raise UnsupportedError(
                 f"model: {type(self.model).__name__} is a chat model of LangChain; use NCOGuardMiddleware or "
                 "VerifiedChatModel for it"
             )
-        check_loaded(self.model, self.tokenizer)
-        if getattr(self.model.config, "is_encoder_decoder", False):
-            raise UnsupportedError("model: encoder-decoder models have no chat template; use GuardedPipeline")
+        if isinstance(self.model, str | os.PathLike):
+            self.model_name = self.model_name or os.fspath(self.model)
+        elif self.tokenizer is None:
+            raise UnsupportedError("tokenizer: a model object comes without one; give the model's tokenizer")
+        self._load()
         if not getattr(self.tokenizer, "chat_template", None):
             raise UnsupportedError(
                 "tokenizer: it has no chat template, so messages cannot be put to the model; set its chat_template"
             )
+        if self.reply_format is not None:
+            self.reply_format = as_reply_format(self.reply_format)
+        model_type = getattr(self.model.config, "model_type", None)
+        self._form = self.reply_format or format_for(self.tokenizer, model_type)
         self.model_name = self.model_name or str(getattr(self.model.config, "_name_or_path", "") or "local")
         settings = Settings(self.model, self._options({}))
         settings.refuse_unsupported()
-        bind_to_model(self.guard, self.model, self.tokenizer, settings)
+        bound = bind_to_model(self.guard, self.model, self.tokenizer, settings)
+        if self.profile is None:
+            self.profile = self._own_profile(shapes=enforces_shapes(bound.vocabulary))
         return self
+
+    def _load(self) -> None:
+        self.model, self.tokenizer = load_local(
+            self.model,
+            self.tokenizer,
+            model_kwargs=self.model_kwargs,
+            tokenizer_kwargs=self.tokenizer_kwargs,
+            device=self.device,
+            device_map=self.device_map,
+            dtype=self.dtype,
+            torch_dtype=self.torch_dtype,
+            quantization_config=self.quantization_config,
+        )
+        self.model_kwargs, self.tokenizer_kwargs = {}, {}  # a copy is made of the objects
+        for name in WEIGHT_OPTIONS:
+            setattr(self, name, None)
+
+    @classmethod
+    def from_model_id(
+        cls,
+        model_id: str,
+        task: str = "text-generation",
+        *,
+        guard: GuardSource,
+        backend: str = "default",
+        device: int | str | None = None,
+        device_map: Any = None,
+        dtype: Any = None,
+        torch_dtype: Any = None,
+        quantization_config: Any = None,
+        model_kwargs: dict[str, Any] | None = None,
+        pipeline_kwargs: dict[str, Any] | None = None,
+        batch_size: int = 4,
+        **options: Unpack[ChatFields],
+    ) -> Self:
+        """A chat model by what `HuggingFacePipeline.from_model_id` takes, and by fields of this class.
+
+        `pipeline_kwargs` are options of generation: `max_new_tokens` becomes `max_tokens`, `do_sample=False`
+        `temperature=0`, and so on. `batch_size` is checked and has no meaning: a chat model's replies are written one
+        by one.
+
+        Errors: as of the constructor; `UnsupportedError` for another task or backend, and for what is said twice.
+        """
+        checked, generation = as_guard(guard), dict(pipeline_kwargs or {})
+        refuse_construction(generation)
+        weights = WeightOptions(
+            device=device,
+            device_map=device_map,
+            dtype=dtype,
+            torch_dtype=torch_dtype,
+            quantization_config=quantization_config,
+        )
+        model, tokenizer = load_model_id(
+            model_id, task, backend, batch_size=batch_size, model_kwargs=model_kwargs, **weights
+        )
+        fields: Any = {
+            "model_name": str(model_id),
+            **options,
+            **fields_of_pipeline(generation, model, options),
+        }
+        return cls(model=model, tokenizer=tokenizer, guard=checked, **fields)
 
     @classmethod
     def from_pipeline(cls, pipe: Any, guard: GuardSource, **options: Unpack[ChatFields]) -> Self:
@@ -200,8 +236,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             )
         return cls(model=inner.model, tokenizer=inner.tokenizer, guard=guard, **options)
 
-    def under(self, guard: GuardSource) -> Self:
-        """This model under a further policy, which a call's own guard does not replace."""
+    def with_further_guard(self, guard: GuardSource) -> Self:
+        """This model under a further guard beside its own; a call's own guard does not replace it."""
         further = as_guard(guard)
         if any(known.policy.digest == further.policy.digest for known in self._also):
             return self
@@ -217,12 +253,10 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         """The stop strings of a call, this model's own among them."""
         return tuple(dict.fromkeys((*stop_strings(self.stop), *stop_strings(stop))))
 
-    def _resolve_model_profile(self) -> ModelProfile:
-        """What the model takes and gives, as far as its configuration says."""
-        config = getattr(self.model, "config", None)
-        text: Any = config.get_text_config() if config is not None else None
-        length = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-        calls = TOOL_CALL_START in str(getattr(self.tokenizer, "chat_template", "") or "")
+    def _own_profile(self, *, shapes: bool) -> ModelProfile:
+        """What the model takes and gives, as far as its configuration says; shapes: whether they are enforced."""
+        length = None if getattr(self.model, "config", None) is None else positions_of(self.model)
+        calls = self._tools_refusal() is None
         profile = ModelProfile(
             name=self.model_name,
             open_weights=True,
@@ -231,17 +265,20 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             image_inputs=False,
             audio_inputs=False,
             video_inputs=False,
-            reasoning_output=False,
+            reasoning_output=self._form is not None and self._form.reasons,
             tool_calling=calls,
             tool_choice=calls,
             tool_call_streaming=False,
-            structured_output=False,
+            structured_output=shapes,
             temperature=True,
         )
-        if isinstance(length, int):
+        if length is not None:
             profile["max_input_tokens"] = length
             profile["max_output_tokens"] = min(length, self.max_tokens or length)
         return profile
+
+    def _tools_refusal(self) -> str | None:
+        return tools_refusal(self._form, self.tokenizer, given=self.reply_format is not None)
 
     # -- what LangChain wants to know --------------------------------------------------------------------------
 
@@ -261,6 +298,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             "top_k": self.top_k,
             "stop_sequences": self.stop,
             "generation_kwargs": self.generation_kwargs,
+            "weights": as_loaded(self.model),
+            "reply_format": self._form and self._form.digest,
         }
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
@@ -300,57 +339,110 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
         *,
         tool_choice: str | bool | dict[str, Any] | None = None,
+        strict: bool | None = None,
+        parallel_tool_calls: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Offer tools to the model, through its chat template.
 
         Args:
-            tool_choice: None or "auto": as the model likes; "none"; "any", "required" or True: some tool; a tool's
-                name: that one. A choice is enforced by beginning the answer with the call; its arguments remain the
-                model's.
+            tool_choice: None, False or "auto": as the model likes; "none"; "any", "required" or True: some tool; a
+                tool's name: that one. Mappings as OpenAI and Anthropic have them are read too
+                (`nco_guard.engines.calls.chosen_tool`). A choice is enforced, and so are the arguments' schemas.
+            strict: True: whatever is called, arguments are of their schemas, or it is refused here. None: where a call
+                is required, or the tool itself says `strict`. False: arguments may be any JSON object.
+            parallel_tool_calls: False: one call at most; else as many as the model likes.
 
-        Errors: `UnsupportedError` where the chat template has no place for tools, or where the marks of a tool call are
-        special tokens, which are not part of the text.
+        Of families whose calls no shape has been written of (`nco_guard.shapes.tools.calls_refusal`) a required call is
+        begun, up to its first required argument, and its arguments remain the model's.
+
+        Further keywords are options of a call, `stop` and `guard` among them.
+
+        Errors: `UnsupportedError` where the chat template shows no tools, where it is not known how the model writes
+        calls (the message says which formats are; pass one as `reply_format=`), or not well enough to begin one; for
+        tools, choices and options that are not known, by name; `ArgumentError` for `strict` and `parallel_tool_calls`
+        that are neither True nor False. Of schemas that are enforced: `ShapeError`, with tool and place, and
+        `ContradictionError`, with the rules too.
         """
-        if TOOL_CALL_START not in str(self.tokenizer.chat_template):
-            raise UnsupportedError(
-                f"tools: the chat template does not write tool calls as {TOOL_CALL_START}, the form that is read here"
-            )
-        if TOOL_CALL_START in self.tokenizer.all_special_tokens:
-            raise UnsupportedError(
-                f"tools: {TOOL_CALL_START} is a special token, which is no part of the text"
-            )
-        offered = [convert_to_openai_tool(tool) for tool in tools]
-        choice = _chosen(tool_choice, [tool["function"]["name"] for tool in offered])
-        # Both are needed before the first call, and what is wrong with them is to be known now.
-        settings = Settings(self.model, self._options({}))
-        bind_to_model(seeing_through_json(self._enforced()), self.model, self.tokenizer, settings)
-        return self.bind(tools=offered, **({} if choice is None else {"tool_choice": choice}), **kwargs)
+        if tools and (reason := self._tools_refusal()) is not None:
+            raise UnsupportedError(f"tools: {reason}")
+        named = {"tool_choice": tool_choice, "strict": strict, "parallel_tool_calls": parallel_tool_calls}
+        bound = {name: value for name, value in named.items() if value is not None}
+        offered = described_tools(tools)
+        taken = Tools.taken_from({"tools": offered, **bound})
+        if self._form is not None and taken.offered and taken.choice is not None:
+            begun_name(self._form, taken.choice)
+        # Options and guard are needed before the first call, and what is wrong with them is to be known now.
+        given = {
+            name: value for name, value in kwargs.items() if name not in (*_NOT_OPTIONS, "guard", "stop")
+        }
+        refuse_other_words(given)
+        settings = Settings(self.model, self._options(given))
+        settings.refuse_unknown()
+        settings.refuse_unsupported()
+        guard = self._enforced(kwargs.get("guard"))
+        if (shape := response_shape(kwargs.get("response_format"))) is not None:
+            bind_to_model(guard.with_shape(shape), self.model, self.tokenizer, settings)
+        calls = taken.shape(self._form) if taken.enforced and self._form is not None else None
+        guard = seeing_through_json(guard) if calls is None else guard.with_shape(calls)
+        bind_to_model(guard, self.model, self.tokenizer, settings)
+        return self.bind(tools=offered, **bound, **kwargs)
 
     def with_structured_output(
         self,
-        schema: dict[str, Any] | type,
+        schema: dict[str, Any] | type | None,
         *,
         include_raw: bool = False,
         method: Literal["function_calling", "json_schema", "json_mode"] = "function_calling",
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, dict[str, Any] | BaseModel]:
-        """Answers as objects of a schema; what cannot be parsed raises, the policy holds in either case.
+        """Answers as objects of a schema, which is enforced while they are written, together with the policy.
+
+        schema: a pydantic class (answers are its instances), a TypedDict, a dataclass or a JSON Schema (answers are
+        plain values). What a class checks beyond its JSON Schema is checked when the answer is there.
 
         Args:
-            method: "function_calling" and "json_schema" make the model call a tool of that schema; "json_mode" parses
-                the text of the answer, which is guarded as what it reads, too (`\\u0040`), and shown once it is
-                complete. The schema is asked for and checked, not enforced while decoding; `strict` changes nothing.
+            method: "function_calling": the answer is a call of a tool of that schema, which the chat template shows.
+                "json_schema": its text is JSON of that schema, which the model is not shown. "json_mode": the same; any
+                JSON object where `schema` is empty or None.
+            include_raw: answers are `{"raw": message, "parsed": object or None, "parsing_error": error or None}`.
+            strict: None or True: enforced. False: where a call or any JSON object was written, the schema is the
+                parser's affair, and an answer that does not fit it is an error.
+
+        In streams there is one object, once it is complete.
+
+        Errors, before anything is written: `ShapeError` with the place in the schema for what cannot be enforced;
+        `ContradictionError` with places and rules where the policy leaves nothing of the schema; `ArgumentError`,
+        `UnsupportedError` for what is no schema, no method, no option. Of a call: `DeadEndError` where `max_tokens` has
+        no room for the schema.
         """
-        if method != "json_mode":
-            return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
-        parser: Any = JsonOutputParser()
-        if isinstance(schema, type) and is_basemodel_subclass(schema):
-            parser = PydanticOutputParser(pydantic_object=schema)
-        model = self.model_copy()
-        model._json = True
-        return parsed_output(model, parser, include_raw=include_raw)
+        arguments.choice("method", method, _METHODS)
+        if kwargs:
+            raise UnsupportedError(
+                f"{next(iter(kwargs))}: no option of with_structured_output; give options of a call to the chat model, "
+                "or to bind_tools"
+            )
+        checked_strict(strict)
+        asked = {"kwargs": {"method": method, **({} if strict is None else {"strict": strict})}}
+        if method == "function_calling":
+            (tool,) = described_tools([schema or {}], "schema")
+            name = str(tool["function"]["name"])
+            calling = self.bind_tools(
+                [tool],
+                tool_choice=name,
+                strict=strict,
+                parallel_tool_calls=False,
+                ls_structured_output_format={**asked, "schema": schema},
+            )
+            return parsed_output(calling, call_parser(schema, name), include_raw=include_raw)
+        wanted = dict(ANY_OBJECT) if method == "json_mode" and not schema else None
+        wanted = wanted or json_response_format(schema, strict)
+        self._enforced().with_shape(response_shape(wanted))
+        writing = self.bind(
+            response_format=wanted, ls_structured_output_format={**asked, "schema": schema or {}}
+        )
+        return parsed_output(writing, object_parser(schema), include_raw=include_raw)
 
     # -- generation --------------------------------------------------------------------------------------------
 
@@ -363,7 +455,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
             name: getattr(self, name) if given.get(name) is None else given[name]
             for name in ("max_tokens", "temperature", "top_p", "top_k", "timeout")
         }
-        for name, field in _FIELD_OF.items():
+        for name, field in FIELD_OF.items():
             if options.get(name) is not None and (field == "stop" or wanted[field] is not None):
                 raise UnsupportedError(
                     f"generation_kwargs[{name!r}]: it is {field}=... of this chat model; leave it out"
@@ -385,64 +477,52 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     def _prepare(
         self, messages: list[BaseMessage], stop: list[str] | None, kwargs: Mapping[str, Any]
-    ) -> _Call:
-        if kwargs.get("response_format") is not None:
-            raise UnsupportedError(
-                "response_format: nothing enforces a schema while this model writes; use ToolStrategy in an agent, "
-                "with_structured_output elsewhere"
-            )
-        given = {
-            name: value
-            for name, value in kwargs.items()
-            if name not in _NOT_OPTIONS and name != "response_format"
-        }
+    ) -> ReplyCall[Guard]:
+        shape = response_shape(kwargs.get("response_format"))
+        given = {name: value for name, value in kwargs.items() if name not in _NOT_OPTIONS}
+        tools = Tools.taken_from(given)
         refuse_other_words(given)
         guard = self._enforced(given.pop("guard", None))
-        tools = given.pop("tools", None)
-        choice = given.pop("tool_choice", None)
-        if choice == "none":
-            tools = None
-        if tools or self._json:
+        if tools.offered and tools.choice is not None:
+            shape = None  # the answer is a call
+        if shape is not None:
+            guard = guard.with_shape(shape)
+        elif tools.offered:
             guard = seeing_through_json(guard)
-        prompt: str = self.tokenizer.apply_chat_template(
-            template_messages(messages), tools=tools or None, add_generation_prompt=True, tokenize=False
-        )
-        prefill = ""
-        if tools and choice not in (None, "auto"):
-            by_name = {tool["function"]["name"]: tool["function"] for tool in tools}
-            name = choice if choice in by_name else self._likeliest(prompt, [*by_name])
-            prefill = _opening(name) + ', "arguments": ' + _arguments_opening(by_name[name])
-        encoded = encode_text(self.tokenizer, self.model, prompt + prefill)
-        ids = encoded["input_ids"][0].tolist()
-        stops = self._stops(stop)
         options = self._options(given)
-        if stops:
-            options["stop_strings"] = list(stops)
-        bound = bind_to_model(guard, self.model, self.tokenizer, Settings(self.model, options))
-        return _Call(
-            guard=guard,
-            encoded=encoded,
+        prompt = chat_prompt(self._form, self.tokenizer, template_messages(messages), tools.offered)
+        begun, calls = "", None
+        if shape is not None:
+            begun = begun_answer(self._form, prompt)
+        elif tools.enforced and self._form is not None:
+            begun, calls = tools.required(self._form, self.model, self.tokenizer, prompt)
+        return ReplyCall(
+            guard,
+            self.model,
+            self.tokenizer,
+            inputs=encode_text(self.tokenizer, self.model, prompt + begun),
             options=options,
-            stops=stops,
-            prefill=prefill,
-            context=bound.vocabulary.text_of(ids) if bound.needs_context else "",
-            offers_tools=bool(tools),
-            prompt_tokens=len(ids),
+            stop=self._stops(stop),
+            form=self._form,
+            tools=None if shape is not None else tools.offered or None,
+            begun=begun,
+            single_call=tools.single,
+            escapes=shape is not None,
+            shape=calls if shape is None else shape,
         )
 
-    def _likeliest(self, prompt: str, names: Sequence[str]) -> str:
-        """The tool that the model itself would rather call: the likeliest opening."""
-        if len(names) == 1:
-            return names[0]
-        return max(names, key=partial(self._log_probability, prompt))
-
-    @torch.inference_mode()
-    def _log_probability(self, prompt: str, name: str) -> float:
-        start = encode_text(self.tokenizer, self.model, prompt)["input_ids"].shape[1]
-        encoded = encode_text(self.tokenizer, self.model, prompt + _opening(name))
-        ids = encoded["input_ids"]
-        scores = self.model(**encoded).logits[0, start - 1 : -1].float().log_softmax(-1)
-        return float(scores.gather(1, ids[0, start:, None]).sum())
+    def _replies(
+        self, messages: list[BaseMessage], stop: list[str] | None, kwargs: Mapping[str, Any]
+    ) -> tuple[ReplyCall[Guard], Iterator[Reply]]:
+        """What answers, and the reply as it grows. Beside tools, JSON is written where the model begins no call."""
+        call = self._prepare(messages, stop, kwargs)
+        answers = call.shape is not None and call.tools is None
+        if answers and kwargs.get("tools"):
+            calling = self._prepare(messages, stop, {**kwargs, "response_format": None})
+            if calling.tools and (replies := begun_by_call(calling.stream())) is not None:
+                return calling, replies
+        # What JSON parses to is known at its end.
+        return call, iter([*call.stream()]) if answers else call.stream()
 
     def _generate(
         self,
@@ -451,20 +531,17 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = self._prepare(messages, stop, kwargs)
-        result = call.guard.generate(self.model, self.tokenizer, call.encoded, **call.options)
-        generations = []
-        for text, ids, outcome in zip(result.texts, result.token_ids, result.outcomes, strict=True):
-            reply = self._checked(call.reply().whole(text))
-            message = AIMessage(
-                content=reply.content,
-                tool_calls=reply.tool_calls,
-                invalid_tool_calls=reply.invalid_tool_calls,
-                usage_metadata=_usage(call.prompt_tokens, len(ids)),
-                response_metadata=self._metadata(kwargs, reply.finish_reason(outcome)),
-            )
-            generations.append(ChatGeneration(message=message))
-        return ChatResult(generations=generations)
+        if kwargs.get("response_format") is not None and kwargs.get("tools"):
+            call, growing = self._replies(messages, stop, kwargs)
+            replies = [*growing][-1:]
+        else:
+            call = self._prepare(messages, stop, kwargs)
+            replies = call.answers()
+        return ChatResult(
+            generations=[
+                ChatGeneration(message=message_of(reply, self._metadata(call, reply))) for reply in replies
+            ]
+        )
 
     def _stream(
         self,
@@ -473,85 +550,15 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        call = self._prepare(messages, stop, kwargs)
-        reply = call.reply()
-        calls = 0
-        results: list[GenerationResult] = []
-        pieces = call.guard.stream(
-            self.model, self.tokenizer, call.encoded, on_result=results.append, **call.options
-        )
-        news = reply.over(pieces)
-        if self._json:
-            news = iter([*news])
-            self._checked(reply)
-        for new in news:
-            yield _chunk(new, calls)
-            calls += not isinstance(new, str)
-        result = results[0]
-        yield ChatGenerationChunk(
-            message=AIMessageChunk(
-                content="",
-                invalid_tool_calls=reply.invalid_tool_calls,
-                usage_metadata=_usage(call.prompt_tokens, len(result.token_ids[0])),
-                response_metadata=self._metadata(kwargs, reply.finish_reason(result.outcomes[0])),
-                chunk_position="last",
-            )
-        )
+        call, replies = self._replies(messages, stop, kwargs)
+        for reply in replies:
+            for chunk in chunks_of(reply, self._metadata(call, reply)):
+                yield ChatGenerationChunk(message=chunk)
 
-    def _checked(self, reply: Reply) -> Reply:
-        """Text that will be parsed holds nothing that only parsing brings out, such as 4e15."""
-        if self._json:
-            Cleaner(self._enforced(), "raise", where="structured output").json_text(reply.content)
-        return reply
-
-    def _metadata(self, kwargs: Mapping[str, Any], finish_reason: str) -> dict[str, Any]:
-        guard = self._enforced(kwargs.get("guard"))
+    def _metadata(self, call: ReplyCall[Guard], reply: Reply) -> dict[str, Any]:
         return {
             "model_name": self.model_name,
             "model_provider": "nco-guard",
-            "finish_reason": finish_reason,
-            "policy_digest": guard.log.digest,
+            "finish_reason": reply.finish_reason,
+            "policy_digest": call.guard.log.digest,  # as the run is recorded
         }
-
-
-def _opening(name: str) -> str:
-    return f'{TOOL_CALL_START}{{"name": {json.dumps(name)}'
-
-
-def _arguments_opening(tool: Mapping[str, Any]) -> str:
-    """How the arguments of a tool begin: with the first one that is required. Without any, the call is complete."""
-    schema = tool.get("parameters") or {}
-    properties = schema.get("properties") or {}
-    if not properties:
-        return "{}}" + TOOL_CALL_END
-    name = next(iter([*(schema.get("required") or ()), *properties]))
-    quote = '"' if properties.get(name, {}).get("type") == "string" else ""
-    return f"{{{json.dumps(name)}: {quote}"
-
-
-def _chunk(new: Any, index: int) -> ChatGenerationChunk:
-    """A piece of text, or a whole call of a tool, as the chunk of a stream."""
-    if isinstance(new, str):
-        return ChatGenerationChunk(message=AIMessageChunk(content=new))
-    arguments = json.dumps(new["args"], ensure_ascii=False)
-    call = tool_call_chunk(name=new["name"], args=arguments, id=new["id"], index=index)
-    return ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call]))
-
-
-def _usage(prompt: int, written: int) -> UsageMetadata:
-    return UsageMetadata(input_tokens=prompt, output_tokens=written, total_tokens=prompt + written)
-
-
-def _chosen(choice: str | bool | dict[str, Any] | None, names: Sequence[str]) -> str | None:
-    """A tool choice in one form: None, "none", "any" or a tool's name."""
-    if isinstance(choice, dict):
-        choice = str(choice.get("function", choice).get("name"))
-    if choice is None or choice is False or choice == "auto":
-        return None
-    if choice is True or choice in ("any", "required"):
-        return "any"
-    if choice == "none" or choice in names:
-        return choice
-    raise UnsupportedError(
-        f"tool_choice {choice!r}: no such tool; one of {', '.join(names)}, 'any', 'auto', 'none'"
-    )

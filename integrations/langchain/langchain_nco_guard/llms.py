@@ -13,36 +13,31 @@ from langchain_core.callbacks import (
 )
 from langchain_core.outputs import Generation, GenerationChunk, LLMResult
 from langchain_huggingface import HuggingFacePipeline
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, model_validator
+from transformers import pipeline as transformers_pipeline
 
 from langchain_nco_guard._errors import TypedErrors
-from langchain_nco_guard._messages import Reply
+from langchain_nco_guard._guards import GuardField
+from langchain_nco_guard._loading import CONSTRUCTION, refuse_construction
+from langchain_nco_guard._messages import usage_of
 from langchain_nco_guard._options import refuse_arguments, refuse_other_words
-from nco_guard import Guard
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.kinds import stop_strings
+from nco_guard.engines.hf.loading import load_model_id
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
-from nco_guard.engines.hf.streamers import ReaderLeft
+from nco_guard.engines.hf.reply_calls import GrowingReply, Reply, Usage
+from nco_guard.engines.hf.streamers import stopped_by
+from nco_guard.engines.hf.weights import WeightOptions
 from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
+from nco_guard.replies import ReplyReader
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedPipeline"]
 
-# What `pipeline(...)` takes and its calls do not.
-_CONSTRUCTION = (
-    "trust_remote_code",
-    "torch_dtype",
-    "dtype",
-    "framework",
-    "use_fast",
-    "device",
-    "device_map",
-    "model_kwargs",
-)
 _FORBIDDEN = {
     "return_full_text": "the prompt is never part of the output here",
     "return_text": "text is what is guarded and returned",
@@ -81,7 +76,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         True
     """
 
-    guard: Any
+    guard: GuardField
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -91,7 +86,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         """Unpack what `pipeline` is; there is no default model."""
         pipe = values.get("pipeline")
         if isinstance(pipe, HuggingFacePipeline):
-            kept = {k: v for k, v in (pipe.pipeline_kwargs or {}).items() if k not in _CONSTRUCTION}
+            kept = {k: v for k, v in (pipe.pipeline_kwargs or {}).items() if k not in CONSTRUCTION}
             values = {
                 "model_id": pipe.model_id,
                 "model_kwargs": pipe.model_kwargs,
@@ -115,11 +110,6 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         values.setdefault("model_id", str(getattr(pipe.model, "name_or_path", "") or "local"))
         return values
 
-    @field_validator("guard")
-    @classmethod
-    def _guard_from(cls, value: GuardSource) -> Guard:
-        return as_guard(value)
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._bound()
@@ -141,15 +131,18 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     def _guarded(self) -> WrappedPipeline:
         pipe, guard = self.pipeline, as_guard(self.guard)
         if isinstance(pipe, WrappedPipeline):
-            return pipe.under(guard)
+            return pipe.with_guard(guard)
         return guard.wrap(pipe)
 
     def _recording(self, written: _Written) -> WrappedPipeline:
         return wrap(self.guard, unwrap(self._guarded()), on_result=written.add)
 
-    def _bound(self) -> BoundGuard:
+    def _settings(self) -> Settings:
         pipe = unwrap(self._guarded())
-        settings = Settings(pipe.model, {**pipe._forward_params, **self._options({})})
+        return Settings(pipe.model, {**pipe._forward_params, **self._options({})})
+
+    def _bound(self) -> BoundGuard:
+        pipe, settings = unwrap(self._guarded()), self._settings()
         settings.refuse_unsupported()
         return bind_to_model(self.guard, pipe.model, pipe.tokenizer, settings)
 
@@ -161,20 +154,47 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         *,
         guard: GuardSource,
         backend: str = "default",
-        device: int | None = None,
-        device_map: str | None = None,
+        device: int | str | None = None,
+        device_map: Any = None,
+        dtype: Any = None,
+        torch_dtype: Any = None,
+        quantization_config: Any = None,
         model_kwargs: dict[str, Any] | None = None,
         pipeline_kwargs: dict[str, Any] | None = None,
         batch_size: int = 4,
+        **fields: Any,
     ) -> Self:
-        """Load a model and its tokenizer from a path; the rest as for `HuggingFacePipeline.from_model_id`."""
-        checked = as_guard(guard)
-        if task != "text-generation":
-            raise UnsupportedError(f"task {task!r} is not supported; use 'text-generation'")
-        loaded = HuggingFacePipeline.from_model_id(
-            model_id, task, backend, device, device_map, model_kwargs, pipeline_kwargs, batch_size
+        """Load a model and its tokenizer from a path or by a name.
+
+        Arguments as of `HuggingFacePipeline.from_model_id`, fields of this class (`callbacks`, `tags`, ...) among
+        them; `device`, `device_map`, `dtype` (`torch_dtype`) and
+        `quantization_config` as of `ChatNCOGuard`. Errors: as there, before anything is loaded.
+        """
+        checked, options = as_guard(guard), dict(pipeline_kwargs or {})
+        refuse_construction(options)
+        weights = WeightOptions(
+            device=device,
+            device_map=device_map,
+            dtype=dtype,
+            torch_dtype=torch_dtype,
+            quantization_config=quantization_config,
         )
-        return cls(pipeline=loaded, guard=checked)
+        model, tokenizer = load_model_id(
+            model_id, task, backend, batch_size=batch_size, model_kwargs=model_kwargs, **weights
+        )
+        pipe = transformers_pipeline(task, model=model, tokenizer=tokenizer, batch_size=batch_size, **options)
+        # Of the fields, these are part of the key of caches.
+        given = {**(model_kwargs or {}), **{name: one for name, one in weights.items() if one is not None}}
+        kept = {name: one for name, one in given.items() if name != "trust_remote_code"}
+        return cls(
+            pipeline=pipe,
+            guard=checked,
+            model_id=str(model_id),
+            model_kwargs=kept,
+            pipeline_kwargs=options,
+            batch_size=batch_size,
+            **fields,
+        )
 
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
@@ -256,14 +276,10 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
             answers = guarded(batch, return_full_text=False, **options)
             for prompt, answer in zip(batch, answers, strict=True):
                 texts = [one["generated_text"] for one in (answer if isinstance(answer, list) else [answer])]
-                context = self._context(prompt) if stops else ""
-                replies = [Reply(self.guard, stops=stops, context=context).whole(text) for text in texts]
                 size = self._tokens(prompt)
+                replies = [self._reading(prompt, stops).whole(text, *written.next(size)) for text in texts]
                 generations.append(
-                    [
-                        Generation(text=reply.content, generation_info=written.next_info(reply, size))
-                        for reply in replies
-                    ]
+                    [Generation(text=reply.content, generation_info=_info(reply)) for reply in replies]
                 )
         return LLMResult(
             generations=generations, llm_output={"token_usage": written.usage, "model_name": self.model_id}
@@ -282,12 +298,11 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         llm = self.for_call(kwargs)
         return await super(GuardedPipeline, llm)._agenerate(prompts, stop, run_manager, **kwargs)
 
-    def _context(self, prompt: str) -> str:
-        """The text of the prompt, where a rule of the policy continues it."""
-        bound = self._bound()
-        if not bound.needs_context:
-            return ""
-        return bound.vocabulary.text_of(self.pipeline.tokenizer(prompt)["input_ids"])
+    def _reading(self, prompt: str, stops: Sequence[str]) -> GrowingReply:
+        if not stops:
+            return GrowingReply(None)
+        context = self._bound().prompt_text(self.pipeline.tokenizer(prompt)["input_ids"])
+        return GrowingReply(ReplyReader(self.guard, context=context, stop=stops))
 
     def _stream(
         self,
@@ -299,25 +314,28 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         llm = self.for_call(kwargs)
         _refuse_unknown(kwargs)
         stops = stop_strings(stop)
-        reply = Reply(llm.guard, stops=stops, context=llm._context(prompt) if stops else "")
+        reading = llm._reading(prompt, stops)
         written = _Written()
-        for text in reply.over(llm._pieces(prompt, stops, written)):
-            yield _shown(str(text), run_manager)
+        for piece in llm._pieces(prompt, stops, written):
+            if text := reading.feed(piece).delta:
+                yield _shown(text, run_manager)
         # Even a stream without text has a chunk; LangChain takes one without any for a failure.
-        yield _shown("", run_manager, written.next_info(reply, llm._tokens(prompt)))
+        last = reading.finish(*written.next(llm._tokens(prompt)))
+        if last.delta:
+            yield _shown(last.delta, run_manager)
+        yield _shown("", run_manager, _info(last))
 
     def _pieces(self, prompt: str, stops: Sequence[str], written: _Written) -> Iterator[str]:
         """Text as it is generated, in a thread; its errors are raised here, and closing this stops it."""
         options = self._options({})
-        if int(options.get("num_return_sequences") or 1) > 1:
-            raise UnsupportedError("num_return_sequences: a stream is one text; use invoke or generate")
+        self._settings().refuse_several()
         if stops:
             options["stop_strings"] = list(stops)
         bound, guarded = self._bound(), self._recording(written)
 
-        def generate(write: Callable[[str], None], closed: Event) -> None:
-            options["stopping_criteria"] = [*(options.get("stopping_criteria") or []), ReaderLeft(closed)]
-            guarded(prompt, return_full_text=False, streamer=TextStream(bound.vocabulary, write), **options)
+        def generate(write: Callable[[str], None], left: Event) -> None:
+            streamer = TextStream(bound.vocabulary, write)
+            guarded(prompt, return_full_text=False, streamer=streamer, **stopped_by(left, options))
 
         yield from in_pieces(generate)
 
@@ -333,17 +351,17 @@ class _Written:
         """One batch."""
         self._sequences += zip(result.outcomes, map(len, result.token_ids), strict=True)
 
-    def next_info(self, reply: Reply, prompt: int) -> dict[str, Any]:
+    def next(self, prompt: int) -> tuple[str, Usage]:
         """Of the next sequence, after a prompt of so many tokens."""
         outcome, size = self._sequences.pop(0)
-        for name, tokens in (
-            ("prompt_tokens", prompt),
-            ("completion_tokens", size),
-            ("total_tokens", prompt + size),
-        ):
-            self.usage[name] += tokens
-        usage = {"input_tokens": prompt, "output_tokens": size, "total_tokens": prompt + size}
-        return {"finish_reason": reply.finish_reason(outcome), "usage_metadata": usage}
+        usage = Usage(prompt, size)
+        for name in self.usage:
+            self.usage[name] += getattr(usage, name)
+        return outcome, usage
+
+
+def _info(reply: Reply) -> dict[str, Any]:
+    return {"finish_reason": reply.finish_reason, "usage_metadata": usage_of(reply)}
 
 
 def _refuse_unknown(kwargs: Mapping[str, Any]) -> None:

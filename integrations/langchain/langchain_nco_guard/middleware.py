@@ -22,7 +22,7 @@ from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatMode
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
-from nco_guard.values.calls import CleanCalls
+from nco_guard.values.clean_calls import CleanCalls
 
 __all__ = ["NCOGuardMiddleware"]
 
@@ -96,11 +96,9 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         final: OnMatch = "redact" if action == "redact" else "raise"
         self._final = RecordingCleaner(
-            self.guard, final, replacement=replacement, where="model output", record=False
+            self.guard, final, replacement=replacement, where="model output", again=True
         )
         self._make_requests()
-        # Refused now rather than in the middle of an answer.
-        self.guard.stream_verifier(replacement=replacement)
 
     def _make_requests(self) -> None:
         self._guard_request = guarded_request(self._guarded)
@@ -136,10 +134,12 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def _guarded(self, model: Any) -> Any:
         """A model as this middleware lets it be asked; the same object if it is one already."""
         if isinstance(model, ChatNCOGuard):
-            return model.under(self.guard)
+            return model.with_further_guard(self.guard)
         if isinstance(model, VerifiedChatModel) and model._middleware is self:
             return model
-        within = mapped(model, lambda one: one.under(self.guard) if isinstance(one, ChatNCOGuard) else one)
+        within = mapped(
+            model, lambda one: one.with_further_guard(self.guard) if isinstance(one, ChatNCOGuard) else one
+        )
         verified = VerifiedChatModel.over(within, self.guard, **self._options)
         verified._middleware = self
         return verified

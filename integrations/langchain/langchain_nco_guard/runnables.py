@@ -9,9 +9,10 @@ from langchain_core.runnables import RunnableConfig, RunnableGenerator
 
 from langchain_nco_guard._cleaning import RecordingCleaner
 from nco_guard import Guard, OnMatch, arguments
-from nco_guard.guards import GuardSource, as_guard
+from nco_guard.errors import ArgumentError
+from nco_guard.guards import GuardSource, as_guard, check_replacement
 from nco_guard.scan import Replacement
-from nco_guard.values.calls import Reader
+from nco_guard.values.clean_calls import Reader
 
 __all__ = ["guard_runnable", "report_runnable"]
 
@@ -44,14 +45,14 @@ def guard_runnable(
     """
     arguments.choice("action", action, ("raise", "redact"))
     checked = as_guard(guard)
-    checked.stream_verifier(replacement=replacement)
+    check_replacement(checked, replacement)
     return GuardRunnable(checked, action, replacement)
 
 
 def report_runnable(guard: GuardSource) -> ReportRunnable:
     """The verifier as a step of a chain: texts or messages in, whole or in pieces; its `Report` on them out.
 
-    Errors: `TypeError` for what has no text.
+    Errors: `ArgumentError` for what has no text.
 
     Examples:
         >>> (hosted | report_runnable("pii")).invoke("Maria?").violations[0].rule_id
@@ -127,14 +128,22 @@ class _Reporting:
 
     def __init__(self, guard: Guard) -> None:
         self._texts = guard.stream_verifier(action="report")
+        self._log = guard.log
+        self._read: list[str] = []
 
     def feed(self, value: Any) -> list[Any]:
         text = value if isinstance(value, str) else getattr(value, "text", None)
         if not isinstance(text, str):
-            raise TypeError(f"a {type(value).__name__} has no text to report on; use guard_runnable(guard)")
+            raise ArgumentError(
+                f"a {type(value).__name__} has no text to report on; use guard_runnable(guard)"
+            )
         self._texts.feed(text)
+        if self._log.sink is not None:
+            self._read.append(text)
         return []
 
     def finish(self) -> list[Any]:
         self._texts.finish()
+        if (recorder := self._log.own_recorder()) is not None:
+            recorder.report(self._texts.report, text="".join(self._read))
         return [self._texts.report]

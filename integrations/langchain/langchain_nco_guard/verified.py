@@ -14,18 +14,19 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool
 from langchain_core.utils.utils import LC_ID_PREFIX
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from langchain_nco_guard._cleaning import RecordingCleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import VerifiedFields
+from langchain_nco_guard._guards import GuardField
 from langchain_nco_guard._structured import verified_structured_output
 from langchain_nco_guard._unobserved import UnobservedCalls
-from langchain_nco_guard._wrappers import callbacks_of, described, model_of, uncached, with_tools
+from langchain_nco_guard._wrappers import callbacks_of, described, model_of, silenced, with_tools
 from langchain_nco_guard.runnables import guard_runnable
-from nco_guard import Guard, OnMatch, arguments
+from nco_guard import OnMatch, arguments
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.guards import GuardSource, as_guard
+from nco_guard.guards import GuardSource, as_guard, check_replacement
 
 __all__ = ["ACTIONS", "RETRY_PROMPT", "VerifiedChatModel"]
 
@@ -53,13 +54,16 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     parsed (structured output), until the message is complete. Tool calls appear once they are complete. Not passed on:
     log probabilities, which repeat the text in pieces.
 
+    Errors at construction: `UnsupportedError` for what is no model; `PolicyError` for a replacement that is forbidden
+    itself.
+
     Examples:
         >>> VerifiedChatModel.over(hosted, "pii", action="redact").invoke("Maria?").text
         'Write to [redacted].'
     """
 
     inner: Any
-    guard: Any
+    guard: GuardField
     action: OnMatch = "raise"
     replacement: Any = None
     max_retries: int = Field(default=2, ge=0)
@@ -84,10 +88,20 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     def _known_action(cls, value: Any) -> str:
         return arguments.choice("action", value, ACTIONS)
 
-    @field_validator("guard")
-    @classmethod
-    def _guard_from(cls, value: GuardSource) -> Guard:
-        return as_guard(value)
+    @model_validator(mode="after")
+    def _replacement_may_stand(self) -> Self:
+        check_replacement(self.guard, self.replacement)
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """See the base class; another guard or replacement is checked as at construction."""
+        given = dict(update or {})
+        if "guard" in given:
+            given["guard"] = as_guard(given["guard"])
+        copied = super().model_copy(update=given, deep=deep)
+        if "guard" in given or "replacement" in given:
+            check_replacement(copied.guard, copied.replacement)
+        return copied
 
     @classmethod
     def over(cls, inner: Runnable[Any, Any], guard: GuardSource, **options: Unpack[VerifiedFields]) -> Self:
@@ -96,14 +110,11 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         Errors: `UnsupportedError` for what is no model and for listeners on it; `PolicyError` for a replacement that
         is forbidden itself.
         """
-        checked = as_guard(guard)
-        # Refused now rather than in the middle of an answer.
-        checked.stream_verifier(replacement=options.get("replacement"))
         model = model_of(inner)
         taken: dict[str, Any] = {} if model is None else {name: getattr(model, name) for name in _TAKEN}
         if callbacks := callbacks_of(inner):
             taken["callbacks"] = callbacks
-        return cls(**{"inner": inner, "guard": checked, **taken, **options})
+        return cls(**{"inner": inner, "guard": guard, **taken, **options})
 
     @property
     def _model(self) -> BaseChatModel | None:
@@ -231,6 +242,12 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         return "redact" if self.action == "redact" else "raise"
 
     def _cleaner(self, kwargs: Mapping[str, Any]) -> RecordingCleaner:
+        """For one call. Errors: `UnsupportedError` for a guard among its options, which nobody would enforce."""
+        for name in ("guard", "policy"):
+            if name in kwargs:
+                raise UnsupportedError(
+                    f"{name}: calls of a verified model take none; make another: VerifiedChatModel.over(model, guard)"
+                )
         parsed = self._parsed(kwargs)
         return RecordingCleaner(
             self.guard, self._each_time, replacement=self.replacement, where="model output", parsed=parsed
@@ -266,7 +283,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
+        inner, asked, attempt, cleaner = silenced(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
             inside = self._unobserved(cleaner)
             try:
@@ -287,7 +304,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        inner, asked, attempt, cleaner = uncached(self.inner), messages, 0, self._cleaner(kwargs)
+        inner, asked, attempt, cleaner = silenced(self.inner), messages, 0, self._cleaner(kwargs)
         while True:
             inside = self._unobserved(cleaner)
             try:
@@ -317,7 +334,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         cleaner = self._cleaner(kwargs)
         inside = self._unobserved(cleaner)
         request = self._request(inside, stop, kwargs)
-        chunks = inside.call(uncached(self.inner).stream, messages, **request)
+        chunks = inside.call(silenced(self.inner).stream, messages, **request)
         for shown in inside.through(chunks, cleaner.stream(), _own_chunk):
             yield ChatGenerationChunk(message=shown)
 
@@ -334,7 +351,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         cleaner = self._cleaner(kwargs)
         inside = self._unobserved(cleaner)
         request = self._request(inside, stop, kwargs)
-        chunks = inside.call(uncached(self.inner).astream, messages, **request)
+        chunks = inside.call(silenced(self.inner).astream, messages, **request)
         async for shown in inside.athrough(chunks, cleaner.stream(), _own_chunk):
             yield ChatGenerationChunk(message=shown)
 

@@ -409,8 +409,18 @@ def test_bad_usage_is_refused_at_construction(policy: Policy) -> None:
         NCOGuardMiddleware(policy, replacement="a@example.com")
     with pytest.raises(TypeError, match="guard: a Guard, a Policy"):
         NCOGuardMiddleware(None)  # type: ignore[arg-type]
+    made = VerifiedChatModel(inner=hosted(), guard=policy, action="redact", replacement="<gone>")
+    for make in (
+        lambda it: VerifiedChatModel.over(hosted(), policy, replacement=it),
+        lambda it: VerifiedChatModel(inner=hosted(), guard=policy, replacement=it),
+        lambda it: made.model_copy(update={"replacement": it}),
+    ):
+        assert make("<gone>").replacement == "<gone>"
+        for forbidden in ("a@example.com", lambda rule: "a@example.com"):
+            with pytest.raises(PolicyError, match="replacement itself"):
+                make(forbidden)
     with pytest.raises(PolicyError, match="replacement itself"):
-        VerifiedChatModel.over(hosted(), policy, replacement="a@example.com")
+        made.model_copy(update={"guard": policy.with_rules(StringRule(id="gone", strings=("gone",)))})
 
     class Odd(ScriptedChatModel):
         def bind_tools(self, tools: Any, **kwargs: Any) -> Any:

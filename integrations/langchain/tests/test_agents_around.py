@@ -351,4 +351,4 @@ def test_a_guard_for_numbers_reads_results_as_they_print() -> None:
     model = ScriptedChatModel(script=[AIMessage("", tool_calls=[call]), AIMessage("Done.")])
     result = create_agent(model, tools=[look], middleware=[NCOGuardMiddleware(cards)]).invoke(ASK)
     assert result["messages"][2].text == '{"card": "[redacted]", "list": ["[redacted]"]}'
-    assert ChatNCOGuard.under.__doc__
+    assert ChatNCOGuard.with_further_guard.__doc__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 from langchain_nco_guard import NCOGuardMiddleware
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Policy
-from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.errors import ViolationError
 
 
 def test_structured_responses_are_checked(policy: Policy) -> None:
@@ -60,12 +61,16 @@ def test_structured_responses_of_a_local_model(local: Any, policy: Policy, other
     question = {"messages": [("human", "How can I reach Daniel Cohen?")]}
     both = [NCOGuardMiddleware(policy), NCOGuardMiddleware(other_policy)]
     free = create_agent(local(), response_format=ToolStrategy(Contact)).invoke(question)
-    assert "Daniel" in free["structured_response"].way
+    assert isinstance(free["structured_response"], Contact)
     kept = create_agent(local(), middleware=both, response_format=ToolStrategy(Contact)).invoke(question)
     assert "Daniel" not in kept["structured_response"].way
     check_everything(policy, kept["structured_response"])
-    with pytest.raises(UnsupportedError, match="use ToolStrategy"):
-        create_agent(local(), middleware=both, response_format=PROVIDER).invoke(question)
+    for strategy in (PROVIDER, Contact):
+        told = create_agent(local(max_tokens=16), middleware=both, response_format=strategy).invoke(question)
+        assert isinstance(told["structured_response"], Contact)
+        assert json.loads(told["messages"][-1].text) == told["structured_response"].model_dump()
+        check_everything(policy, told["structured_response"])
+        check_everything(other_policy, told["structured_response"])
 
 
 # -- agents within agents ----------------------------------------------------------------------------------------

@@ -6,25 +6,19 @@ What may hold it are the user's own messages, as the user wrote them, and nothin
 
 from __future__ import annotations
 
-import io
 import json
-import logging
-import traceback
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_records import CANARIES, RECORD, Record, silent
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langchain_core.tracers.base import BaseTracer
 from langchain_core.tracers.schemas import Run
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
 from langchain_nco_guard import (
@@ -36,15 +30,9 @@ from langchain_nco_guard import (
 )
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, RegexRule
-from nco_guard.audit import JsonLinesSink, LoggingSink, MemorySink, fan_out, verify_log
-from nco_guard.audit.otel import OpenTelemetrySink
-from nco_guard.audit.sqlite import SqliteSink
 from nco_guard.demo import SYSTEM_PROMPT
 from nco_guard.errors import AuditError, DeadEndError, ViolationError
 
-CANARIES = ("maria.lopez@canary-mail.example", "312-555-0155", "4111 1111 1111 1111")
-PIECES = ("canary-mail", "maria.lopez", "555-0155", "5550155", "4111 1111", "41111111")
-RECORD = json.dumps({"name": "Maria Lopez", "email": CANARIES[0], "phone": CANARIES[1], "card": CANARIES[2]})
 ASK = {"messages": [("human", "What is the phone number of Maria Lopez?")]}
 
 
@@ -108,74 +96,23 @@ class Trace(BaseTracer):
         return "\n".join(part for run in self.runs for part in of(run))
 
 
-class Record:
-    """Everything that is written while agents run, and what was raised."""
+class TracedRecord(Record):
+    """With what LangChain's tracers send away."""
 
     def __init__(self, folder: Path) -> None:
-        self.log, self.database = folder / "log.jsonl", folder / "log.db"
-        self.stream, self.memory = io.StringIO(), MemorySink()
-        logger = logging.getLogger("canary-test")
-        logger.handlers = [logging.StreamHandler(self.stream)]
-        logger.setLevel(logging.DEBUG)
-        self.exporter, provider = InMemorySpanExporter(), TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.lines, self.rows = JsonLinesSink(self.log), SqliteSink(self.database)
-        tracer = provider.get_tracer("test")
-        self.sink = fan_out(
-            self.lines, self.rows, self.memory, LoggingSink(logger), OpenTelemetrySink(tracer)
-        )
+        super().__init__(folder)
         self.trace = Trace()
-        self.caught: list[BaseException] = []
-        self.others: list[str] = []
 
-    def of(self, *objects: Any) -> None:
-        """Objects of this library that somebody might print."""
-        self.others += [form(one) for one in objects for form in (repr, str)]
-
-    def error(self, error: BaseException) -> None:
-        """With all that led to it, shown by tracebacks or not."""
-        chain: list[BaseException | None] = [error]
-        for one in chain:
-            if one is not None and one not in self.caught:
-                self.caught.append(one)
-                chain += [one.__cause__, one.__context__]
-
-    def everything(self) -> str:
-        self.lines.close()
-        self.rows.close()
-        return "\n".join(
-            [
-                self.log.read_text(),
-                self.database.read_bytes().decode("latin-1"),
-                self.stream.getvalue(),
-                *(span.to_json() for span in self.exporter.get_finished_spans()),
-                self.trace.text(),
-                *map(repr, self.memory.events),
-                *("".join(traceback.format_exception(error)) + repr(error) for error in self.caught),
-                *self.others,
-            ]
-        )
-
-
-def assert_silent(text: str) -> None:
-    for canary in (*CANARIES, *PIECES):
-        assert canary not in text, text[max(0, text.find(canary) - 600) : text.find(canary) + 200]
+    def more(self) -> Iterable[str]:
+        return (self.trace.text(),)
 
 
 @pytest.fixture
 def record(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Record]:
-    made = Record(tmp_path)
-    with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+) -> Iterator[TracedRecord]:
+    with silent(TracedRecord(tmp_path), caplog, capfd) as made:
         yield made
-    written = made.everything()
-    assert len(made.memory.events) > 3
-    assert_silent(
-        "\n".join([written, caplog.text, *capfd.readouterr(), *(str(one.message) for one in warned)])
-    )
-    assert verify_log(made.log).ok
 
 
 @pytest.fixture(scope="module")
@@ -203,11 +140,11 @@ async def on_every_route(made: Any, config: dict[str, Any]) -> list[Any]:
     return shown + [event async for event in made.astream_events(ASK, config, version="v2")]
 
 
-async def test_agents_over_a_local_model(record: Record, pii: Policy, loaded: tuple[Any, Any]) -> None:
+async def test_agents_over_a_local_model(record: TracedRecord, pii: Policy, loaded: tuple[Any, Any]) -> None:
     guard = Guard(pii, audit=record.sink)
     chat = ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=guard, max_tokens=32, temperature=0)
     middleware = NCOGuardMiddleware(guard)
-    handler = NCOGuardAuditHandler(guard, record.sink)
+    handler = NCOGuardAuditHandler(guard)
     made = create_agent(
         chat,
         tools=[lookup_customer, lookup_order],
@@ -220,10 +157,10 @@ async def test_agents_over_a_local_model(record: Record, pii: Policy, loaded: tu
     record.of(shown, guard, chat, middleware, handler, guard.log.history, *guard.log.history.runs)
 
 
-async def test_agents_over_a_hosted_model(record: Record, pii: Policy) -> None:
+async def test_agents_over_a_hosted_model(record: TracedRecord, pii: Policy) -> None:
     guard = Guard(pii, audit=record.sink)
     middleware = NCOGuardMiddleware(guard, check_input=True)
-    handler = NCOGuardAuditHandler(guard, record.sink)
+    handler = NCOGuardAuditHandler(guard)
     made = create_agent(hosted(), tools=[lookup_customer], middleware=[middleware])
     shown = await on_every_route(made, {"callbacks": [handler, record.trace]})
     assert str(shown).count("[redacted]") > 20
@@ -234,10 +171,10 @@ async def test_agents_over_a_hosted_model(record: Record, pii: Policy) -> None:
 @pytest.mark.parametrize(
     "broken", [fails, fails_loudly, fails_while_failing], ids=["cause", "itself", "group"]
 )
-async def test_tools_that_fail(record: Record, pii: Policy, broken: Any, action: Any) -> None:
+async def test_tools_that_fail(record: TracedRecord, pii: Policy, broken: Any, action: Any) -> None:
     """Whatever an error, its notes, its cause and its context hold."""
     guard = Guard(pii, audit=record.sink)
-    config: Any = {"callbacks": [NCOGuardAuditHandler(guard, record.sink), record.trace]}
+    config: Any = {"callbacks": [NCOGuardAuditHandler(guard), record.trace]}
 
     def fresh() -> Any:
         call = {"name": "lookup_customer", "args": {"name": "Maria"}, "id": "1", "type": "tool_call"}
@@ -259,11 +196,11 @@ async def test_tools_that_fail(record: Record, pii: Policy, broken: Any, action:
 
 
 @pytest.mark.parametrize("action", ["raise", "retry"])
-async def test_runs_that_are_blocked(record: Record, pii: Policy, action: Any) -> None:
+async def test_runs_that_are_blocked(record: TracedRecord, pii: Policy, action: Any) -> None:
     guard = Guard(pii, audit=record.sink)
     middleware = NCOGuardMiddleware(guard, action=action)
     made = create_agent(hosted(), tools=[lookup_customer], middleware=[middleware])
-    config: Any = {"callbacks": [NCOGuardAuditHandler(guard, record.sink), record.trace]}
+    config: Any = {"callbacks": [NCOGuardAuditHandler(guard), record.trace]}
     for _ in range(2):  # the call's arguments, the answer
         with pytest.raises(ViolationError) as caught:
             made.invoke(ASK, config)
@@ -284,7 +221,7 @@ class Contact(BaseModel):
 
 
 @pytest.mark.parametrize("strategy", [ToolStrategy, ProviderStrategy])
-def test_structured_answers_that_do_not_parse(record: Record, pii: Policy, strategy: Any) -> None:
+def test_structured_answers_that_do_not_parse(record: TracedRecord, pii: Policy, strategy: Any) -> None:
     """Errors of pydantic repeat what they were given."""
     guard = Guard(pii, audit=record.sink)
     call = {"name": "Contact", "args": {"way": CANARIES[0]}, "id": "1", "type": "tool_call"}
@@ -301,12 +238,12 @@ def test_structured_answers_that_do_not_parse(record: Record, pii: Policy, strat
     )
     for _ in range(3):
         with pytest.raises(Exception, match="Contact") as caught:
-            made.invoke(ASK, {"callbacks": [NCOGuardAuditHandler(guard, record.sink), record.trace]})
+            made.invoke(ASK, {"callbacks": [NCOGuardAuditHandler(guard), record.trace]})
         record.error(caught.value)
 
 
 def test_dead_ends_and_records_that_cannot_be_written(
-    record: Record, pii: Policy, loaded: tuple[Any, Any], pipe: Any
+    record: TracedRecord, pii: Policy, loaded: tuple[Any, Any], pipe: Any
 ) -> None:
     allowed = loaded[1]("a", add_special_tokens=False)["input_ids"][-1:]
     dead = Policy(name="dead", rules=(RegexRule(id="letters", regex="[ab]"), *pii.rules))
@@ -344,12 +281,13 @@ def test_dead_ends_and_records_that_cannot_be_written(
     record.of(chat, llm, guard)
 
 
-def test_errors_at_construction_repeat_nothing(record: Record, pii: Policy, pipe: Any) -> None:
+def test_errors_at_construction_repeat_nothing(record: TracedRecord, pii: Policy, pipe: Any) -> None:
     guard = Guard(pii, audit=record.sink)
     GuardedPipeline(pipeline=pipe, guard=guard).invoke("Hello")
     for build in (
         lambda: NCOGuardMiddleware(pii, replacement=CANARIES[0]),
         lambda: VerifiedChatModel.over(hosted(), pii, replacement=CANARIES[0]),
+        lambda: VerifiedChatModel(inner=hosted(), guard=pii, replacement=CANARIES[0]),
     ):
         with pytest.raises(ValueError, match="replacement") as caught:
             build()

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from checks import check_message, check_stream, check_text, verify
 from langchain_core.caches import InMemoryCache
-from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import ConfigurableField
 from langchain_huggingface import HuggingFacePipeline
 from pydantic import BaseModel
 from transformers import LogitsProcessor, StoppingCriteria
 
 from langchain_nco_guard import ChatNCOGuard
-from langchain_nco_guard._guards import joined, seeing_through_json
+from langchain_nco_guard._guards import joined
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.demo import SYSTEM_PROMPT, TOOLS, model_path
 from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.guards import seeing_through_json
 
 ASK = "How can I reach Daniel Cohen?"
 
@@ -45,14 +44,6 @@ def guard(policy: Policy) -> Guard:
 @pytest.fixture(scope="module")
 def chat(loaded: tuple[Any, Any], guard: Guard) -> ChatNCOGuard:
     return ChatNCOGuard(model=loaded[0], tokenizer=loaded[1], guard=guard, max_tokens=24, temperature=0)
-
-
-@pytest.fixture
-def cache() -> Iterator[InMemoryCache]:
-    cache = InMemoryCache()
-    set_llm_cache(cache)
-    yield cache
-    set_llm_cache(None)
 
 
 def joined_text(chunks: list[Any], policy: Policy) -> str:
@@ -244,10 +235,23 @@ def test_arguments_are_guarded_while_they_are_written(loaded: tuple[Any, Any], c
 )
 def test_a_tool_choice_is_enforced(chat: ChatNCOGuard, choice: Any) -> None:
     tools = [tool for tool in TOOLS if tool["function"]["name"] == "lookup_order"]
-    model = chat.bind_tools(tools, tool_choice=choice)
+    model = chat.model_copy(update={"max_tokens": 48}).bind_tools(tools, tool_choice=choice)
     answer = model.invoke(order("I am waiting for order B-2210."))
     assert [call["name"] for call in answer.tool_calls] == ["lookup_order"]
     assert answer.tool_calls[0]["args"] == {"order_id": "B-2210"}
+
+
+def test_a_choice_that_comes_with_a_call_is_read_as_a_bound_one(chat: ChatNCOGuard) -> None:
+    model = chat.bind_tools(TOOLS)
+    answer = model.invoke(
+        order("Look up order A-1042."), tool_choice={"function": {"name": "lookup_customer"}}
+    )
+    assert [call["name"] for call in (*answer.tool_calls, *answer.invalid_tool_calls)] == ["lookup_customer"]
+    for choice, match in (("fly", "no such tool"), ({}, "no tool is named")):
+        with pytest.raises(UnsupportedError, match=match):
+            model.invoke("Hi", tool_choice=choice)
+    with pytest.raises(UnsupportedError, match="no tools are given"):
+        chat.invoke("Hi", tool_choice="any")
 
 
 def test_of_several_tools_the_likelier_is_called(chat: ChatNCOGuard) -> None:
@@ -275,9 +279,11 @@ def test_the_answer_to_a_tool_message_is_guarded(chat: ChatNCOGuard, policy: Pol
 
 
 def test_structured_answers(chat: ChatNCOGuard) -> None:
-    for method in ("function_calling", "json_schema"):
-        structured = chat.with_structured_output(lookup_order, method=method)
-        assert structured.invoke(order("Look up order A-1042.")) == lookup_order(order_id="A-1042")
+    chat = chat.model_copy(update={"max_tokens": 48})
+    structured = chat.with_structured_output(lookup_order, method="function_calling")
+    assert structured.invoke(order("Look up order A-1042.")) == lookup_order(order_id="A-1042")
+    structured = chat.with_structured_output(lookup_order, method="json_schema")
+    assert isinstance(structured.invoke(order("Look up order A-1042.")), lookup_order)
     raw = chat.with_structured_output(lookup_order, include_raw=True).invoke(order("Look up order A-1042."))
     assert raw["parsed"] == lookup_order(order_id="A-1042")
 
@@ -294,22 +300,24 @@ def test_what_only_parsing_brings_out_is_an_error(chat: ChatNCOGuard) -> None:
     digits = Guard(Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}"),)))
     call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS, "guard": digits})
     with pytest.raises(ViolationError, match="tool call, its JSON escapes read"):
-        call.reply().whole('<tool_call>{"name": "lookup_order", "arguments": {"order_id": 4e15}}</tool_call>')
+        call.reading().whole(
+            '<tool_call>{"name": "lookup_order", "arguments": {"order_id": 4e15}}</tool_call>'
+        )
 
 
 def test_text_that_a_tool_call_kept_apart_is_an_error(chat: ChatNCOGuard, policy: Policy) -> None:
     call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS})
     made = '<tool_call>{"name": "lookup_order", "arguments": {}}</tool_call>'
     with pytest.raises(ViolationError, match="'email'"):
-        call.reply().whole(f"john@enr{made}on.com")
+        call.reading().whole(f"john@enr{made}on.com")
 
 
 def test_broken_calls_are_invalid_ones(chat: ChatNCOGuard) -> None:
     call = chat._prepare([HumanMessage("x")], None, {"tools": TOOLS})
     for body in ("nonsense", '{"name": 3}', '{"name": "x", "arguments": []}', '{"name": "x"'):
-        parsed = call.reply().whole(f"a<tool_call>{body}</tool_call>b")
-        assert (parsed.content, len(parsed.invalid_tool_calls), parsed.tool_calls) == ("ab", 1, [])
-    assert call.reply().whole('<tool_call>{"name": "x", "arguments": {').invalid_tool_calls
+        parsed = call.reading().whole(f"a<tool_call>{body}</tool_call>b")
+        assert (parsed.content, len(parsed.invalid_calls), parsed.calls) == ("ab", 1, ())
+    assert call.reading().whole('<tool_call>{"name": "x", "arguments": {').invalid_calls
 
 
 def test_two_policies_join(policy: Policy, other_policy: Policy) -> None:
@@ -326,19 +334,22 @@ def test_two_policies_join(policy: Policy, other_policy: Policy) -> None:
 class Broken(LogitsProcessor):  # type: ignore[misc]
     """A processor of the user's that fails after some tokens."""
 
+    failed = 0
+
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         if input_ids.shape[1] > 20:
+            self.failed += 1
             raise ArithmeticError("broken")
         return scores
 
 
 @pytest.mark.parametrize("route", ["invoke", "stream", "astream"])
-async def test_an_error_in_decoding_arrives_at_once_and_typed(chat: ChatNCOGuard, route: str) -> None:
-    model = chat.model_copy(update={"generation_kwargs": {"logits_processor": [Broken()]}})
-    started = time.perf_counter()
+async def test_an_error_in_decoding_arrives_as_it_is(chat: ChatNCOGuard, route: str) -> None:
+    broken = Broken()
+    model = chat.model_copy(update={"generation_kwargs": {"logits_processor": [broken]}})
     with pytest.raises(ArithmeticError, match="broken"):
         await take(model, route)
-    assert time.perf_counter() - started < 10
+    assert broken.failed == 1
 
 
 async def take(model: ChatNCOGuard, route: str) -> None:
@@ -361,6 +372,11 @@ def test_a_path_a_pipeline_and_a_langchain_pipeline_do_as_well(
         ChatNCOGuard.from_pipeline(HuggingFacePipeline(pipeline=pipe), policy, max_tokens=24, temperature=0),
     ):
         assert model.invoke(ASK).text == expected
+    half = ChatNCOGuard(model=model_path(), guard=policy, model_kwargs={"dtype": "bfloat16"})
+    assert str(half.model.dtype) == "torch.bfloat16"
+    chosen = half.configurable_fields(max_tokens=ConfigurableField("n"))
+    made, _ = chosen.prepare({"configurable": {"n": 3}})  # made anew of the fields
+    assert (made.model, made.max_tokens) == (half.model, 3)
 
 
 def test_bad_usage_is_refused_at_construction(loaded: tuple[Any, Any], policy: Policy) -> None:
@@ -379,6 +395,7 @@ def test_bad_usage_is_refused_at_construction(loaded: tuple[Any, Any], policy: P
     grown.add_tokens([f"<extra{i}>" for i in range(50)])
     for options, error, match in (
         ({"tokenizer": None}, UnsupportedError, "without one"),
+        ({"model_kwargs": {"dtype": "float32"}}, UnsupportedError, "model_kwargs: for loading"),
         ({"tokenizer": mute}, UnsupportedError, "no chat template"),
         ({"tokenizer": grown}, ValueError, "columns"),
         ({"model": object()}, UnsupportedError, "give a loaded transformers model"),
@@ -389,7 +406,9 @@ def test_bad_usage_is_refused_at_construction(loaded: tuple[Any, Any], policy: P
     ):
         with pytest.raises(error, match=match):
             build(**options)
-    with pytest.raises(UnsupportedError, match="does not write tool calls"):
+    with pytest.raises(
+        UnsupportedError, match=r"not known how this model.*known are .*hermes.*reply_format="
+    ):
         build(tokenizer=toolless).bind_tools(TOOLS)
     with pytest.raises(UnsupportedError, match="no such tool"):
         build().bind_tools(TOOLS, tool_choice="fly")

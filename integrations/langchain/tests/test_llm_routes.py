@@ -3,14 +3,12 @@ them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from checks import check_stream, check_text, verify
 from langchain_core.caches import InMemoryCache
-from langchain_core.globals import set_llm_cache
 from langchain_core.language_models import FakeListLLM
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import PromptTemplate
@@ -126,14 +124,6 @@ async def test_a_call_may_have_its_own_policy(
     assert check_text(policy, llm.invoke(prompt))
 
 
-@pytest.fixture
-def cache() -> Iterator[InMemoryCache]:
-    cache = InMemoryCache()
-    set_llm_cache(cache)
-    yield cache
-    set_llm_cache(None)
-
-
 async def test_the_cache_tells_policies_options_and_the_bare_pipeline_apart(
     cache: InMemoryCache,
     pipe: Any,
@@ -195,16 +185,14 @@ async def take(llm: GuardedPipeline, route: str, prompt: str) -> None:
 
 
 @pytest.mark.parametrize("route", ["invoke", "stream", "ainvoke", "astream"])
-async def test_an_error_in_decoding_arrives_at_once_and_typed(pipe: Any, route: str) -> None:
+async def test_an_error_in_decoding_arrives_typed(pipe: Any, route: str) -> None:
     nothing = Policy(name="nothing", rules=(RegexRule(id="all", regex=r"(?s)."),))
     # Neither text nor the end: what is left are tokens without text.
     silent = bind_to_model(Guard(nothing), pipe.model, pipe.tokenizer).vocabulary.silent_ids
     options = {"min_new_tokens": 4, "suppress_tokens": sorted(silent)}
     llm = GuardedPipeline(pipeline=pipe, guard=nothing, pipeline_kwargs=options)
-    started = time.perf_counter()
     with pytest.raises(DeadEndError):
         await take(llm, route, "Hello there")
-    assert time.perf_counter() - started < 10
 
 
 def test_an_answer_of_no_text_is_an_answer(pipe: Any, prompts: list[str]) -> None:
@@ -228,6 +216,9 @@ def test_several_sequences_are_all_returned_and_all_clean(
     for row in result.generations:
         for generation in row:
             check_text(policy, generation.text)
+    for several in (options, {"num_beams": 3}, {"num_return_sequences": 2, "do_sample": True}):
+        with pytest.raises(UnsupportedError, match="a stream is one sequence"):
+            next(llm.stream(prompts[0], pipeline_kwargs=several))
 
 
 def test_a_model_path_and_an_existing_llm_do_as_well(

@@ -14,12 +14,20 @@ from inner_models import LEAK, SAFE
 from langchain.agents import create_agent
 from langchain_core.tools import tool
 from places import Everything
+from pydantic import BaseModel
 
 from langchain_nco_guard import NCOGuardMiddleware, VerifiedChatModel
 from nco_guard import Policy
+from nco_guard.errors import ViolationError
 
 openai = pytest.importorskip("langchain_openai")
 CALL = r'{"name": "maria\u0040example.com"}'
+
+
+class Contact(BaseModel):
+    """How to get in touch."""
+
+    name: str
 
 
 @tool
@@ -36,20 +44,21 @@ class Service(http.server.BaseHTTPRequestHandler):
         if asked["messages"][-1]["content"] == "fail":
             self._send(400, json.dumps({"error": {"message": "bad", "failed_generation": LEAK}}).encode())
             return
-        calls = bool(asked.get("tools")) and asked["messages"][-1]["role"] != "tool"
-        self._send(
-            200, self._stream(calls) if asked.get("stream") else json.dumps(self._answer(calls)).encode()
-        )
+        tool = asked["tools"][0]["function"]["name"] if asked.get("tools") else None
+        calls = tool if asked["messages"][-1]["role"] != "tool" else None
+        text = CALL if asked.get("response_format") else LEAK
+        answer = self._stream if asked.get("stream") else self._answer
+        self._send(200, answer(calls, text))
 
-    def _answer(self, calls: bool) -> dict[str, Any]:
-        made = {"id": "1", "type": "function", "function": {"name": "lookup_customer", "arguments": CALL}}
+    def _answer(self, calls: str | None, text: str) -> bytes:
+        made = {"id": "1", "type": "function", "function": {"name": calls, "arguments": CALL}}
         message = {
             "role": "assistant",
-            "content": None if calls else LEAK,
+            "content": None if calls else text,
             **({"tool_calls": [made]} if calls else {}),
         }
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
-        return {
+        made = {
             "id": "chat-1",
             "object": "chat.completion",
             "created": 1,
@@ -57,16 +66,17 @@ class Service(http.server.BaseHTTPRequestHandler):
             "choices": [choice],
             "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
         }
+        return json.dumps(made).encode()
 
-    def _stream(self, calls: bool) -> bytes:
+    def _stream(self, calls: str | None, text: str) -> bytes:
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        for start in range(0, len(CALL if calls else LEAK), 4):
+        for start in range(0, len(CALL if calls else text), 4):
             if not calls:
-                deltas.append({"content": LEAK[start : start + 4]})
+                deltas.append({"content": text[start : start + 4]})
                 continue
             function = {
                 "arguments": CALL[start : start + 4],
-                **({} if start else {"name": "lookup_customer"}),
+                **({} if start else {"name": calls}),
             }
             deltas.append(
                 {"tool_calls": [{"index": 0, "function": function, **({} if start else {"id": "1"})}]}
@@ -106,11 +116,8 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-async def test_a_client_that_streams_by_default_is_verified(
-    policy: Policy, address: str, streaming: bool
-) -> None:
-    inner = openai.ChatOpenAI(
+def client(address: str, *, streaming: bool) -> Any:
+    return openai.ChatOpenAI(
         model="m",
         base_url=address,
         api_key="none",
@@ -118,6 +125,13 @@ async def test_a_client_that_streams_by_default_is_verified(
         max_retries=0,
         tiktoken_model_name="m",
     )
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_client_that_streams_by_default_is_verified(
+    policy: Policy, address: str, streaming: bool
+) -> None:
+    inner = client(address, streaming=streaming)
     seen = Everything()
     config: Any = {"callbacks": [seen]}
     model = VerifiedChatModel.over(inner, policy, action="redact")
@@ -138,3 +152,25 @@ async def test_a_client_that_streams_by_default_is_verified(
             route()
         assert "john.doe" not in repr((caught.value, vars(caught.value), caught.value.__context__))
     assert "john.doe" not in repr(seen.seen)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # the client's own
+@pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_structured_output_is_asked_for_and_parsed_as_the_client_does(
+    policy: Policy, address: str, streaming: bool, method: Any
+) -> None:
+    inner = client(address, streaming=streaming)
+    assert inner.with_structured_output(Contact, method=method).invoke("x").name == "maria@example.com"
+    seen = Everything()
+    config: Any = {"callbacks": [seen]}
+    model = VerifiedChatModel.over(inner, policy, action="redact")
+    made = model.with_structured_output(Contact, method=method)
+    shown = [made.invoke("x", config), await made.ainvoke("x", config), *made.stream("x", config)]
+    assert shown == [Contact(name="[redacted]")] * 3
+    raw = model.with_structured_output(Contact, method=method, include_raw=True).invoke("x", config)
+    assert raw["parsed"] == Contact(name="[redacted]")
+    check_everything(policy, [raw, seen.seen])
+    assert "maria" not in repr((raw, seen.seen))
+    with pytest.raises(ViolationError):
+        VerifiedChatModel.over(inner, policy).with_structured_output(Contact, method=method).invoke("x")

@@ -23,6 +23,7 @@ from langchain_nco_guard import (
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy
 from nco_guard.audit import OUTCOMES, MemorySink
+from nco_guard.demo import model_path
 from nco_guard.errors import ArgumentError, PresetError, UnsupportedError
 
 CHAT = {
@@ -65,6 +66,25 @@ def test_words_of_other_llms(pipe: Any, policy: Policy, word: str) -> None:
             use()
 
 
+@pytest.mark.parametrize("word", ["guard", "policy"])
+async def test_a_call_of_a_verified_model_takes_no_guard_of_its_own(policy: Policy, word: str) -> None:
+    """It would reach the model inside, which knows nothing of guards; other words are that model's own."""
+    inner = ScriptedChatModel(script=[AIMessage("fine")])
+    model = VerifiedChatModel.over(inner, policy)
+    for use in (
+        lambda: model.invoke("x", **{word: "secrets"}),
+        lambda: list(model.stream("x", **{word: "secrets"})),
+        lambda: model.bind(**{word: "secrets"}).invoke("x"),
+        lambda: model.bind_tools([], **{word: "secrets"}).invoke("x"),
+    ):
+        with pytest.raises(UnsupportedError, match=rf"^{word}: .*VerifiedChatModel\.over"):
+            use()
+    with pytest.raises(UnsupportedError, match=f"^{word}: "):
+        await model.ainvoke("x", **{word: "secrets"})
+    assert not inner.asked
+    assert model.invoke("x", model="y", seed=1).text == "fine"
+
+
 def test_a_guard_is_given_in_one_way_everywhere(loaded: tuple[Any, Any], pipe: Any, tmp_path: Path) -> None:
     model, tokenizer = loaded
     pii, written = Policy.from_presets("pii"), tmp_path / "written.yaml"
@@ -73,7 +93,7 @@ def test_a_guard_is_given_in_one_way_everywhere(loaded: tuple[Any, Any], pipe: A
     takes: dict[str, Callable[[Any], Guard]] = {
         "chat": lambda it: ChatNCOGuard(model=model, tokenizer=tokenizer, guard=it).guard,
         "chat, in a call": lambda it: chat._enforced(it),
-        "chat, besides": lambda it: chat.under(it)._also[0],
+        "chat, besides": lambda it: chat.with_further_guard(it)._also[0],
         "pipeline": lambda it: GuardedPipeline(pipeline=llm, guard=it).guard,
         "pipeline, in a call": lambda it: (
             GuardedPipeline(pipeline=llm, guard="secrets").for_call({"guard": it}).guard
@@ -97,8 +117,16 @@ def test_the_profile_says_what_the_model_takes(local: Any) -> None:
     assert profile["max_input_tokens"] > 100
     assert profile["max_output_tokens"] == 40
     assert profile["tool_calling"]
-    assert not profile["structured_output"]
+    assert profile["reasoning_output"]
+    assert ChatNCOGuard(model=model_path(), guard="pii", max_tokens=40).profile == {
+        **profile,
+        "name": str(model_path()),
+    }
+    assert profile["structured_output"]
     assert not profile["image_inputs"]
+    hosted = ScriptedChatModel(script=[], profile={"max_input_tokens": 5})
+    for inner in (hosted, hosted.bind(stop=["x"]).with_retry()):
+        assert VerifiedChatModel.over(inner, "secrets").profile == {"max_input_tokens": 5}
 
 
 class Ends(BaseCallbackHandler):

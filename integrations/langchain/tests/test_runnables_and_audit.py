@@ -158,7 +158,7 @@ def test_errors_are_recorded_by_type_and_a_failing_sink_is_not_swallowed(policy:
 
     with pytest.raises(AuditError, match="OSError"):
         model().invoke("x", {"callbacks": [NCOGuardAuditHandler(policy, full)]})
-    with pytest.raises(ValueError, match="audit"):
+    with pytest.raises(AuditError, match="audit: pass a sink"):
         NCOGuardAuditHandler(policy)
     handler.on_llm_end(None, run_id=uuid4())  # type: ignore[arg-type]  # a run that began before it listened
 

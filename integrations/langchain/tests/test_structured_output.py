@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from checks import check_everything, violated_rules
+from checks import check_everything
 from inner_models import Delegating, Fails
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
@@ -134,22 +134,17 @@ class Broken(Hosted):
         yield
 
 
-@pytest.mark.parametrize("include_raw", [False, True])
-def test_a_local_model_guards_what_its_json_reads(local: Any, include_raw: bool) -> None:
-    """The model writes no JSON by itself, so its text is taken from a prefix that the constraint enforces."""
+@pytest.mark.parametrize(
+    "given", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": {}}}]
+)
+def test_a_local_model_guards_what_its_json_reads(local: Any, given: dict[str, Any]) -> None:
     digits = Guard(Policy(name="d", rules=(RegexRule(id="digits", regex=r"\d{15}|secret"),)))
     chat: ChatNCOGuard = local(digits)
-    model = chat.model_copy()
-    model._json = True
-    call = model._prepare([HumanMessage("x")], None, {})
+    call = chat._prepare([HumanMessage("x")], None, {"response_format": given})
     assert {rule.id for rule in call.guard.policy.rules} == {"digits", "digits:json"}
-    with pytest.raises(ViolationError, match="structured output"):
-        model._checked(call.reply().whole('{"n": 4e15}'))
-    structured = chat.with_structured_output({"title": "x"}, method="json_mode", include_raw=include_raw)
-    if include_raw:
-        result = structured.invoke("Hello")
-        assert set(result) == {"raw", "parsed", "parsing_error"}
-        assert violated_rules(digits.verifier.compiled, result["raw"].text) == ()
-    else:
-        with pytest.raises(Exception, match="json"):  # a support desk's small talk
-            structured.invoke("Hello")
+    with pytest.raises(ViolationError, match="read as JSON"):
+        call.reading().whole('{"n": 4e15}')
+    own = Guard(Policy(name="own", rules=(RegexRule(id="own", regex=r"\d{12}"),)))
+    call = chat._prepare([HumanMessage("x")], None, {"response_format": given, "guard": own})
+    with pytest.raises(ViolationError, match="read as JSON"):
+        call.reading().whole('{"n": 4e11}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +14,9 @@ from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.globals import set_debug, set_llm_cache, set_verbose
-from langchain_core.messages import HumanMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.language_models import FakeListChatModel, FakeListLLM
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.tracers.context import collect_runs, tracing_v2_enabled
 from langchain_core.tracers.langchain import wait_for_all_tracers
 from langsmith.run_helpers import trace, tracing_context
@@ -159,21 +160,77 @@ async def test_agents_over_such_models_show_nothing(inner: Any, policy: Policy) 
     assert check_stream(policy, texts) == SAFE
 
 
-def test_caches_keep_only_what_was_verified(policy: Policy) -> None:
+FIELD = ConfigurableField(id="script")
+# Models that keep what they say in a cache: their own or, where that is None, the one of the process.
+CACHED: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda cache: scripted(cache=cache),
+    "behind runnables": lambda cache: scripted(cache=cache).with_retry().bind(stop=["x"]),
+    "behind fallbacks": lambda cache: Fails(other=None).with_fallbacks([scripted(cache=cache)]),
+    "configurable": lambda cache: scripted(cache=cache).configurable_fields(script=FIELD),
+    "an alternative": lambda cache: scripted("x").configurable_alternatives(
+        FIELD, default_key="x", other=scripted(cache=cache)
+    ),
+    "delegating": lambda cache: Delegating(other=scripted(cache=cache), cache=cache),
+    "in a chain": lambda cache: RunnableLambda(lambda messages: messages) | scripted(cache=cache),
+    "an LLM in a chain": lambda cache: (
+        RunnableLambda(lambda messages: messages)
+        | FakeListLLM(responses=[LEAK], cache=cache)
+        | RunnableLambda(AIMessage)
+    ),
+    "verified already": lambda cache: VerifiedChatModel.over(scripted(cache=cache), "secrets", cache=cache),
+}
+
+
+@pytest.mark.parametrize("kind", list(CACHED))
+@pytest.mark.parametrize("own", [True, False], ids=["its own cache", "the cache of the process"])
+async def test_caches_keep_only_what_was_verified(policy: Policy, kind: str, own: bool) -> None:
     cache = InMemoryCache()
-    for inner in (scripted(cache=cache), Delegating(other=scripted(), cache=cache)):
-        assert verified(inner, policy).invoke("x").text == SAFE
-    everywhere = InMemoryCache()
-    set_llm_cache(everywhere)
+    set_llm_cache(None if own else cache)
     try:
-        assert verified(scripted(), policy).invoke("x").text == SAFE
-        assert verified(scripted(), policy).invoke("x").text == SAFE
+        config: Any = {"configurable": {"script": "other"}} if kind == "an alternative" else {}
+        model = VerifiedChatModel.over(
+            CACHED[kind](cache if own else None), policy, action="redact", cache=cache
+        )
+        for _ in range(2):
+            assert model.invoke("x", config).text == SAFE
+            assert (await model.ainvoke("y", config)).text == SAFE
     finally:
         set_llm_cache(None)
-    for kept in (cache, everywhere):
-        texts = [one.message.text for found in kept._cache.values() for one in found]
-        assert texts
-        assert set(texts) == {SAFE}
+    kept = [generation for found in cache._cache.values() for generation in found]
+    assert {generation.text for generation in kept} == {SAFE}
+    assert "john.doe" not in repr(kept)
+
+
+def test_a_model_without_its_cache_is_the_same_model() -> None:
+    """What it counts or remembers stays with it, whether there is a cache or not."""
+    cache = InMemoryCache()
+    for kind in (FakeListChatModel, FakeListLLM):
+        for own in (None, cache):
+            set_llm_cache(cache)
+            try:
+                inner = kind(responses=["a", "b", "c"], cache=own)
+                chain = inner if kind is FakeListChatModel else inner | RunnableLambda(AIMessage)
+                model = VerifiedChatModel.over(chain, "secrets", cache=False)
+                assert [model.invoke("x").text for _ in range(3)] == ["a", "b", "c"]
+            finally:
+                set_llm_cache(None)
+    assert not cache._cache
+
+
+def test_caches_of_others_are_used_as_ever(policy: Policy) -> None:
+    """The control: beside a verified call, and after it."""
+    cache = InMemoryCache()
+    set_llm_cache(cache)
+    try:
+        model = scripted(LEAK, "another")
+        stream = verified(scripted(size=1), policy).stream("x")
+        next(stream)
+        assert [model.invoke("x").text for _ in range(2)] == [LEAK] * 2
+        assert [FakeListLLM(responses=["a", "b"]).invoke("x") for _ in range(2)] == ["a"] * 2
+        stream.close()
+    finally:
+        set_llm_cache(None)
+    assert len(cache._cache) == 2
 
 
 async def test_streams_can_be_left_and_context_is_not_touched(policy: Policy) -> None:
@@ -270,8 +327,6 @@ def test_callbacks_around_a_model_are_lifted_and_listeners_refused(policy: Polic
 
 
 def test_configurable_fields_reach_the_inner_model(policy: Policy) -> None:
-    from langchain_core.runnables import ConfigurableField
-
     inner = scripted().configurable_fields(script=ConfigurableField(id="script"))
     model = verified(inner, policy)
     assert model.invoke("x").text == SAFE
@@ -300,6 +355,11 @@ def test_init_chat_model_with_any_field_configurable(policy: Policy, monkeypatch
     made["one"].asked.clear()
     agent = create_agent(inner, tools=[lookup_customer], middleware=[NCOGuardMiddleware(policy)])
     assert agent.invoke(ASK)["messages"][-1].text == CLEAN
+    other: Any = {"configurable": {"model": "two"}}
+    assert agent.invoke(ASK, other)["messages"][-1].text == "two: [redacted]"
+    texts = [chunk.text for chunk, _ in agent.stream(ASK, other, stream_mode="messages")]
+    assert "".join(texts) == "two: [redacted]"
+    assert [answer.text for answer in model.batch(["x"], [other])] == ["two: [redacted]"]
 
 
 async def test_everything_the_inner_model_says_of_itself_is_kept(policy: Policy) -> None:

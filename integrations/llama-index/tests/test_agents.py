@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import interegular
 import pytest
 from llama_index.core.agent.react import ReActChatFormatter
 from llama_index.core.agent.workflow import (
@@ -20,12 +22,14 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.program import LLMTextCompletionProgram
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
+from llama_index.core.types import PydanticProgramMode
 from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
 from llama_index.llms.nco_guard import NCOGuardLLM
 from pydantic import BaseModel
 
-from nco_guard import Policy, StringRule, demo
-from nco_guard.errors import GenerationError, UnsupportedError, ViolationError
+from nco_guard import Policy, RegexRule, StringRule, demo
+from nco_guard.errors import ArgumentError, DeadEndError, GenerationError, UnsupportedError, ViolationError
+from nco_guard.policy import AutomatonRule
 
 pytestmark = pytest.mark.anyio
 Keeps = Any
@@ -147,9 +151,10 @@ async def test_a_react_agent_acts_and_keeps_the_policy_on_the_way(
 
 
 NAMED = {"type": "function", "function": {"name": "lookup_order"}}
+AS_ELSEWHERE = {"type": "tool", "name": "lookup_order"}
 
 
-@pytest.mark.parametrize("choice", ["required", "lookup_order", NAMED])
+@pytest.mark.parametrize("choice", ["required", True, "lookup_order", NAMED, AS_ELSEWHERE, {"type": "any"}])
 def test_a_call_can_be_required(llm: NCOGuardLLM, tools: list[FunctionTool], choice: Any) -> None:
     order = tools[:1]
     response = llm.chat_with_tools(order, user_msg="Please check order B-2201.", tool_choice=choice)
@@ -161,8 +166,26 @@ def test_a_call_can_be_required(llm: NCOGuardLLM, tools: list[FunctionTool], cho
     assert [c.tool_kwargs for c in llm.get_tool_calls_from_response(last)] == [{"order_id": "B-2201"}]
 
 
+def test_of_several_calls_one_counts_unless_more_are_allowed(
+    llm: NCOGuardLLM, pair: tuple[Any, Any], tools: list[FunctionTool]
+) -> None:
+    two = "".join(
+        f'<tool_call>{{"name": "lookup_order", "arguments": {{"order_id": "{one}"}}}}</tool_call>'
+        for one in ("A-1", "B-2")
+    )
+    for options, count in (
+        ({}, 1),
+        ({"allow_parallel_tool_calls": False}, 1),
+        ({"allow_parallel_tool_calls": True}, 2),
+    ):
+        drawn = {"logits_processor": [Steer(pair[1], two)], "max_new_tokens": 90}
+        response = llm.chat_with_tools(tools, user_msg=ASK, **drawn, **options)
+        calls = llm.get_tool_calls_from_response(response)
+        assert [call.tool_kwargs for call in calls] == [{"order_id": "A-1"}, {"order_id": "B-2"}][:count]
+
+
 def test_a_required_call_that_does_not_come_is_an_error(llm: NCOGuardLLM, tools: list[FunctionTool]) -> None:
-    with pytest.raises(GenerationError, match="required"):
+    with pytest.raises(DeadEndError, match="3 more tokens are too few"):
         llm.chat_with_tools(tools, user_msg=ASK, tool_required=True, max_new_tokens=3)
     with pytest.raises(GenerationError, match="called no tool"):
         llm.get_tool_calls_from_response(llm.chat([ChatMessage(role="user", content="Hello")]))
@@ -172,6 +195,9 @@ def test_choices_that_cannot_be_honoured_are_refused(llm: NCOGuardLLM, tools: li
     for options in ({"tool_choice": "no_such_tool"}, {"tool_choice": "none", "tool_required": True}):
         with pytest.raises(UnsupportedError, match="tool_choice"):
             llm.chat_with_tools(tools, user_msg=ASK, **options)
+    for flag in ("allow_parallel_tool_calls", "tool_required"):
+        with pytest.raises(ArgumentError, match=f"^{flag}: True or False"):
+            llm.chat_with_tools(tools, user_msg=ASK, **{flag: "no"})
     without = llm.chat_with_tools(tools, user_msg=ASK, tool_choice="none")
     assert not llm.get_tool_calls_from_response(without, error_on_no_tool_call=False)
 
@@ -186,9 +212,10 @@ def test_arguments_keep_the_policy_while_they_are_written(
 
 
 def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[FunctionTool]) -> None:
-    """A rule without `json_escapes` cannot see the escape while it is written; the call is refused when it is read."""
+    """A ready-made automaton cannot see the escape while it is written; the call is refused when it is read."""
     call = r'<tool_call>{"name": "find", "arguments": {"key": "\u0061ss"}}</tool_call>'
-    policy = Policy(name="word", rules=[StringRule(id="word", strings=["ass"])])
+    automaton = interegular.parse_pattern("ass").to_fsm()
+    policy = Policy(name="word", rules=[AutomatonRule(id="word", fsm=automaton)])
     llm = NCOGuardLLM(*pair, guard=policy)
     tool = FunctionTool.from_defaults(lambda key: key, name="find", description="Find.")
     with pytest.raises(ViolationError, match="word"):
@@ -196,11 +223,13 @@ def test_what_json_escapes_hide_is_withheld(pair: tuple[Any, Any], tools: list[F
     chunks = llm.stream_chat_with_tools([tool], user_msg="go", logits_processor=[Steer(pair[1], call)])
     with pytest.raises(ViolationError, match="word"):
         assert not any(chunk.message.content or chunk.message.blocks for chunk in chunks)
-    seeing = Policy(name="word", rules=[StringRule(id="word", strings=["ass"], json_escapes=True)])
-    answer = llm.chat_with_tools([tool], user_msg="go", guard=seeing, logits_processor=[Steer(pair[1], call)])
-    (called,) = llm.get_tool_calls_from_response(answer)
-    assert called.tool_kwargs["key"].startswith("a")
-    assert "ass" not in called.tool_kwargs["key"]
+    for given in (False, True):  # where tools are on offer, strings are seen through escapes anyhow
+        seeing = Policy(name="word", rules=[StringRule(id="word", strings=["ass"], json_escapes=given)])
+        steer = {"logits_processor": [Steer(pair[1], call)], "guard": seeing}
+        answer = llm.chat_with_tools([tool], user_msg="go", **steer)
+        (called,) = llm.get_tool_calls_from_response(answer)
+        assert called.tool_kwargs["key"].startswith("a")
+        assert "ass" not in called.tool_kwargs["key"]
 
 
 async def test_what_agents_and_programs_would_read_in_escapes_is_withheld(pair: tuple[Any, Any]) -> None:
@@ -226,12 +255,12 @@ async def test_what_agents_and_programs_would_read_in_escapes_is_withheld(pair: 
         )(),
     ]
     for call in calls:
-        with pytest.raises(ViolationError, match="its JSON escapes read"):
+        with pytest.raises(ViolationError, match="read as JSON"):
             call()
-    with pytest.raises(ViolationError, match="its JSON escapes read"):
+    with pytest.raises(ViolationError, match="read as JSON"):
         await llm.achat(asked, **options())
     shown: list[str] = []
-    with pytest.raises(ViolationError, match="its JSON escapes read"):
+    with pytest.raises(ViolationError, match="read as JSON"):
         shown.extend(str(chunk.delta) for chunk in llm.stream_chat(asked, **options()))
     assert "ass" not in "".join(shown).replace(r"\u0061", "a")
 
@@ -242,7 +271,7 @@ async def test_what_agents_and_programs_would_read_in_escapes_is_withheld(pair: 
     agent = ReActAgent(tools=[tool], llm=steered(thought), formatter=formatter)
     handler = agent.run("go")
     events = [event async for event in handler.stream_events()]
-    with pytest.raises(ViolationError, match="its JSON escapes read"):
+    with pytest.raises(ViolationError, match="read as JSON"):
         await handler
     assert not found
     assert not any(isinstance(event, ToolCall) for event in events)
@@ -261,6 +290,40 @@ async def test_structured_prediction_goes_through_guarded_calls(llm: NCOGuardLLM
     policy = Policy(name="orders", rules=[StringRule(id="orders", strings=["2201"], json_escapes=True)])
     guarded = llm.with_guard(policy)
     assert "2201" not in guarded.structured_predict(LookupOrder, prompt, order="B-2201").order_id
+
+
+def test_structured_prediction_reads_no_escapes_into_an_object(pair: tuple[Any, Any]) -> None:
+    """By a call of a tool, and by JSON in the text. What is enforced as JSON holds no such escape; where it is only
+    asked for, the object is withheld."""
+    word = StringRule(id="word", strings=["ass"])
+    ready = AutomatonRule(id="word", fsm=interegular.parse_pattern("ass").to_fsm())
+    prompt, asked = PromptTemplate("go"), [ChatMessage(role="user", content="go")]
+    call, text = '{}"}}}}</tool_call>', '{{"order_id": "{}"}}'  # the prompt begins the call
+
+    def steered(mode: PydanticProgramMode, said: str, rule: Any) -> NCOGuardLLM:
+        steer = {"logits_processor": [Steer(pair[1], said)]}
+        llm = NCOGuardLLM(*pair, guard=Policy(name="word", rules=[rule]), generate_kwargs=steer)
+        llm.pydantic_program_mode = mode
+        return llm
+
+    uses: list[Callable[..., Any]] = [
+        lambda llm, **strict: llm.structured_predict(LookupOrder, prompt, strict),
+        lambda llm, **strict: [*llm.stream_structured_predict(LookupOrder, prompt, strict)][-1],
+        lambda llm, **strict: llm.as_structured_llm(LookupOrder).chat(asked, **strict).raw,
+        lambda llm, **strict: llm.as_structured_llm(LookupOrder).complete("go", **strict).raw,
+        lambda llm, **strict: [*llm.as_structured_llm(LookupOrder).stream_chat(asked, **strict)][-1].raw,
+    ]
+    for use in uses:
+        for mode in (PydanticProgramMode.DEFAULT, PydanticProgramMode.LLM):
+            way = call if mode == PydanticProgramMode.DEFAULT else text
+            for rule in (word, ready):
+                for strict in ({}, {"strict": False}):
+                    made = use(steered(mode, way.format("B-1"), rule), **strict)
+                    assert made == LookupOrder(order_id="B-1")
+                assert "ass" not in use(steered(mode, way.format(r"\u0061ss"), rule)).order_id
+                if mode == PydanticProgramMode.LLM:
+                    with pytest.raises(ViolationError, match=r"its JSON escapes read|read as JSON"):
+                        use(steered(mode, way.format(r"\u0061ss"), rule), strict=False)
 
 
 class Draft(Event):
@@ -301,3 +364,31 @@ async def test_a_workflow_streams_within_the_policy(llm: NCOGuardLLM, keeps: Kee
     chunks = [event.text async for event in handler.stream_events() if isinstance(event, Chunk)]
     assert len(chunks) > 3
     assert keeps(chunks) == await handler
+
+
+def test_structured_prediction_reads_no_numbers_into_an_object(pair: tuple[Any, Any]) -> None:
+    """JSON in the text of a local model, whose numbers parsing brings out; what is enforced has them as they print."""
+
+    class Card(BaseModel):
+        n: int
+
+    prompt = PromptTemplate("go")
+    rule = RegexRule(id="card", regex=r"(?<!\d)4\d{15}(?!\d)")
+
+    def steered(number: str) -> NCOGuardLLM:
+        steer = {"logits_processor": [Steer(pair[1], f'{{"n": {number}}}')]}
+        llm = NCOGuardLLM(*pair, guard=Policy(name="card", rules=[rule]), generate_kwargs=steer)
+        llm.pydantic_program_mode = PydanticProgramMode.LLM
+        return llm
+
+    uses: list[Callable[..., Any]] = [
+        lambda llm, **strict: llm.structured_predict(Card, prompt, strict),
+        lambda llm, **strict: llm.as_structured_llm(Card).complete("go", **strict).raw,
+        lambda llm, **strict: [*llm.stream_structured_predict(Card, prompt, strict)][-1],
+    ]
+    for use in uses:
+        assert use(steered("4.1e3"), strict=False).n == 4100
+        with pytest.raises(ViolationError, match="read as JSON"):
+            use(steered("4.111111111111111e15"), strict=False)
+        for number in ("4.111111111111111e15", "4111111111111111"):
+            assert not re.fullmatch(rule.regex, str(use(steered(number)).n))

@@ -8,13 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core.base.llms.types import (
+    CitableBlock,
+    CitationBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.llms import ChatMessage, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.output_parsers import PydanticOutputParser
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import (
+    BaseNode,
+    Document,
     ImageNode,
+    IndexNode,
+    MediaResource,
     MetadataMode,
     Node,
     NodeRelationship,
@@ -29,6 +40,7 @@ from llama_index.llms.nco_guard import (
     NCOGuardOutputParser,
     NCOGuardPostprocessor,
 )
+from llama_index.llms.nco_guard.testing import ScriptedLLM
 from pydantic import BaseModel
 
 from nco_guard import Policy, RegexRule, StringRule
@@ -86,13 +98,33 @@ def test_a_match_of_key_and_value_together_is_redacted_too() -> None:
 
 
 def test_newer_nodes_and_replacements_by_rule() -> None:
-    from llama_index.core.schema import MediaResource
-
     given = NodeWithScore(node=Node(text_resource=MediaResource(text=f"Write to {SECRET} in 1999.")))
     post = NCOGuardPostprocessor(POLICY, replacement=lambda rule: f"<{rule}>")
     (clean,) = post.postprocess_nodes([given])
     assert clean.get_content() == "Write to <secret> in <year>."
     assert SECRET in given.get_content()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Document(text_resource=MediaResource(text="a", path=f"/home/{SECRET}/a.txt"), id_="1"),
+        Document(text_resource=MediaResource(text="a", url=f"https://example.org/?q={SECRET}"), id_="1"),
+        IndexNode(text="a", index_id=SECRET, id_="1"),
+        TextNode(text="a", id_=SECRET),
+    ],
+    ids=["path", "url", "index_id", "id_"],
+)
+def test_paths_addresses_and_ids_are_looked_into(given: BaseNode) -> None:
+    scored = NodeWithScore(node=given, score=0.5)
+    assert SECRET in given.model_dump_json()
+    (clean,) = NCOGuardPostprocessor(POLICY).postprocess_nodes([scored])
+    assert type(clean.node) is type(given)
+    assert SECRET not in clean.node.model_dump_json() + repr(clean)
+    assert clean.node.get_content() == "a"
+    assert NCOGuardPostprocessor(POLICY, action="drop").postprocess_nodes([scored]) == []
+    with pytest.raises(ViolationError, match="secret"):
+        NCOGuardPostprocessor(POLICY, action="raise").postprocess_nodes([scored])
 
 
 def test_actions() -> None:
@@ -128,6 +160,16 @@ def test_what_was_retrieved_is_recorded_without_text() -> None:
     (found,) = sink.events[0].findings
     assert (found.rule_id, found.start, found.end) == ("secret", 9, 9 + len(SECRET))
     assert SECRET not in "".join(event.to_json() for event in sink.events)
+
+
+def test_what_no_rendered_text_shows_is_recorded_too() -> None:
+    sink = MemorySink()
+    post = NCOGuardPostprocessor(POLICY, action="report", audit=sink)
+    post.postprocess_nodes([node("Nothing here."), node("Nor here.", id_=f"of {SECRET}")])
+    told = [(event.sequence, event.ok, [one.rule_id for one in event.findings]) for event in sink.events]
+    assert told[:2] == [(0, True, []), (1, True, [])]
+    ((where, ok, rules),) = told[2:]
+    assert (where, ok, set(rules)) == (1, False, {"secret"})
 
 
 # -- output parser ---------------------------------------------------------------------------------------------
@@ -292,6 +334,41 @@ def test_tool_calls_are_verified(llm: NCOGuardLLM, tools: list[Any], recorded: A
     (call,) = [event for event in sink.events if event.kind == "verification"]
     assert call.ok
     assert call.length > len("lookup_order" + "order_id" + "A-1042")
+
+
+BLOCKS: dict[str, Any] = {
+    "a call's arguments": ToolCallBlock(tool_call_id="1", tool_name="t", tool_kwargs={"a": [{"b": SECRET}]}),
+    "arguments as text": ToolCallBlock(
+        tool_call_id="1", tool_name="t", tool_kwargs=r'{"a": "jane.doe\u0040example.com'
+    ),
+    "a call's id": ToolCallBlock(tool_call_id=SECRET, tool_name="t", tool_kwargs={}),
+    "a thought": ThinkingBlock(content=SECRET),
+    "a citation": CitationBlock(
+        cited_content=TextBlock(text="x"), source=SECRET, title="t", additional_location_info={}
+    ),
+    "a citable text": CitableBlock(
+        title="t", source="s", content=[TextBlock(text="jane.doe@"), TextBlock(text="example.com")]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(BLOCKS))
+@pytest.mark.parametrize("route", ["chat", "stream", "a stream that is left"])
+def test_what_blocks_hold_is_recorded(recorded: Any, kind: str, route: str) -> None:
+    _, sink = recorded
+    said = ChatMessage(role="assistant", blocks=[TextBlock(text="Fine."), BLOCKS[kind]])
+    llm, asked = ScriptedLLM(script=[said]), [ChatMessage(role="user", content="x")]
+    if route == "chat":
+        llm.chat(asked)
+    else:
+        stream = llm.stream_chat(asked)
+        while not any(block == BLOCKS[kind] for block in next(stream).message.blocks):
+            pass
+        _ = [*stream] if route == "stream" else stream.close()
+    found = [event for event in sink.events if event.kind == "verification" and event.findings]
+    assert [[one.rule_id for one in event.findings] for event in found] == [["pii.email"]]
+    assert sink.events[-1].kind == "run_finished"
+    assert SECRET not in "".join(event.to_json() for event in sink.events)
 
 
 def _fails(input_ids: Any, scores: Any) -> Any:

@@ -25,12 +25,14 @@ from nco_guard import Guard, Policy, StringRule, demo
 from nco_guard.audit import MemorySink
 from nco_guard.errors import (
     ArgumentError,
+    ArgumentValueError,
     NCOGuardError,
     PolicyError,
     PresetError,
     TokenizerError,
     UnsupportedError,
 )
+from nco_guard.replies import shipped_formats
 from nco_guard.testing import random_model, tiny_tokenizer
 
 HELLO = [ChatMessage(role="user", content="Hello")]
@@ -59,7 +61,7 @@ def test_a_path_is_enough() -> None:
         ({"guard": b"pii"}, ArgumentError, "guard: a Guard, .*Policy.from_presets"),
         ({"guard": "pi"}, PresetError, "no preset 'pi'"),
         ({"policy": "pii"}, UnsupportedError, "policy: .*use guard="),
-        ({"guard": Guard(POLICY), "audit": MemorySink()}, UnsupportedError, "audit"),
+        ({"guard": Guard(POLICY, audit=MemorySink()), "audit": MemorySink()}, UnsupportedError, "audit"),
         (
             {"guard": Policy(name="f", rules=POLICY.rules, on_dead_end="fallback", fallback="no token")},
             PolicyError,
@@ -123,14 +125,16 @@ def test_tools_are_offered_only_where_the_template_can_show_them(tools: list[Any
         llm.chat_with_tools(tools, user_msg="Hello")
 
 
-def test_marks_that_decoding_drops_are_no_marks(pair: tuple[Any, Any]) -> None:
-    model, tokenizer = pair
-    assert not NCOGuardLLM(
-        model, tokenizer, guard=POLICY, tool_call_marks=("<|tool|>", "<|end|>")
-    ).metadata.is_function_calling_model
-    assert not NCOGuardLLM(
-        model, tokenizer, guard=POLICY, tool_call_marks=None
-    ).metadata.is_function_calling_model
+def test_a_format_may_be_given_in_place_of_the_one_that_is_found(pair: tuple[Any, Any]) -> None:
+    entry = shipped_formats()["hermes-line"].model_dump(mode="json")
+    del entry["call"], entry["response_template"]["fields"]["tool_calls"]
+    for given, calls in ((None, True), ("hermes", True), ({**entry, "name": "own"}, False)):
+        llm = NCOGuardLLM(*pair, guard=POLICY, reply_format=given)
+        assert llm.metadata.is_function_calling_model == calls
+        twin = NCOGuardLLM.from_dict(llm.to_dict(), model=pair[0], tokenizer=pair[1], guard=POLICY)
+        assert twin._form == llm._form
+    with pytest.raises(ArgumentValueError, match="reply_format: 'hermse' is not known"):
+        NCOGuardLLM(*pair, guard=POLICY, reply_format="hermse")
 
 
 def test_copies_share_the_model(llm: NCOGuardLLM) -> None:
@@ -171,10 +175,10 @@ def test_a_guard_is_given_in_one_way_everywhere(pair: tuple[Any, Any], tmp_path:
         "verified": lambda it: VerifiedLLM(hosted, guard=it).guard.policy,
         "verified, with": lambda it: verified.with_guard(it).guard.policy,
         "verified, in a call": lambda it: verified._cleaner({"guard": it}).guard.policy,
-        "nodes": lambda it: NCOGuardPostprocessor(it)._policy.policy,
-        "parser": lambda it: NCOGuardOutputParser(it)._cleaner.finder.compiled.policy,
+        "nodes": lambda it: NCOGuardPostprocessor(it)._guard.policy,
+        "parser": lambda it: NCOGuardOutputParser(it)._guard.policy,
         "tool": lambda it: verified_tool(tool, it)._nco_guard_cleaner.guard.policy,  # type: ignore[attr-defined]
-        "audit": lambda it: NCOGuardAuditHandler(it, MemorySink())._policy.policy,
+        "audit": lambda it: NCOGuardAuditHandler(it, MemorySink())._guard.policy,
     }
     for name, take in takes.items():
         for given in (pii, Guard(pii), "pii", ["pii"], written, str(written)):

@@ -20,11 +20,17 @@ from llama_index.llms.nco_guard import (
 )
 from llama_index.llms.nco_guard.testing import ScriptedLLM
 
-from nco_guard import Guard, Policy
+from nco_guard import Guard, Policy, demo
 from nco_guard.audit import MemorySink
 from nco_guard.errors import UnsupportedError
 
 SECRET = "Write to jane.doe@example.com today."
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    # Its own: transformers leaves hooks that cannot be pickled in a model that was asked for its hidden states.
+    return demo.load()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +71,7 @@ def test_a_component_keeps_its_guard_in_a_spawned_process(
     assert spawned.submit(answer, component).result(300) == here
 
 
-@pytest.mark.parametrize("kind", ["llm", "verified"])
+@pytest.mark.parametrize("kind", ["llm", "verified", "postprocessor", "parser"])
 def test_a_component_with_a_sink_is_refused_when_it_is_pickled(
     kind: str, pair: tuple[Any, Any], policy: Policy
 ) -> None:

@@ -10,6 +10,7 @@ from llama_index.llms.nco_guard import NCOGuardLLM
 
 from nco_guard import Policy, RegexRule, StringRule
 from nco_guard.testing import biased_model, tiny_tokenizer
+from nco_guard.testing.tokenizers import FAMILIES
 
 pytestmark = pytest.mark.anyio
 POLICY = Policy(
@@ -23,7 +24,7 @@ POLICY = Policy(
 WANTS = ["john@enron.com", " ass ", "café", "日本"]
 
 
-@pytest.fixture(params=["byte-level", "byte-fallback", "unigram", "wordpiece"])
+@pytest.fixture(params=FAMILIES)
 def wanting(request: pytest.FixtureRequest) -> NCOGuardLLM:
     tokenizer = tiny_tokenizer(request.param)
     model = biased_model(tokenizer, WANTS)

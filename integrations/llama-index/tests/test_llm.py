@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
+import logging
+import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from llama_index.core.base.llms.types import ImageBlock, ToolCallBlock
 from llama_index.core.llms import ChatMessage
 from llama_index.core.prompts import PromptTemplate
 from llama_index.llms.nco_guard import NCOGuardLLM
+from transformers import GenerationConfig, LogitsProcessor
 
 from nco_guard import Guard, Policy, RegexRule, StringRule, demo
 from nco_guard.audit import MemorySink
@@ -24,6 +27,25 @@ ASK = "What contact details do we have for Maria Lopez?"
 
 def messages(request: str) -> list[ChatMessage]:
     return [ChatMessage(role="system", content=demo.SYSTEM_PROMPT), ChatMessage(role="user", content=request)]
+
+
+class Asks(LogitsProcessor):  # type: ignore[misc]
+    """At each step it waits until it is answered; `answered` says of each step whether it was."""
+
+    def __init__(self) -> None:
+        self.answered: list[bool] = []
+        self._asked, self._go = threading.Event(), threading.Event()
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        self._go.clear()
+        self._asked.set()
+        self.answered.append(self._go.wait(60))
+        return scores
+
+    def answer(self) -> None:
+        if self._asked.is_set():
+            self._asked.clear()
+            self._go.set()
 
 
 def strings(*words: str, **options: Any) -> Policy:
@@ -70,23 +92,22 @@ async def test_many_calls_at_once_are_each_their_own(llm: NCOGuardLLM, keeps: Ke
 
 @pytest.mark.parametrize("route", ["achat", "acomplete", "astream_chat", "astream_complete"])
 async def test_the_event_loop_goes_on_while_the_model_writes(llm: NCOGuardLLM, route: str) -> None:
-    ticks: list[float] = []
+    """At each step the model waits for the event loop, which would never come if the model held it up."""
+    asks = Asks()
 
-    async def tick() -> None:
+    async def answers() -> None:
         while True:
-            await asyncio.sleep(0.002)
-            ticks.append(time.perf_counter())
+            asks.answer()
+            await asyncio.sleep(0.001)
 
-    ticking = asyncio.create_task(tick())
+    answering = asyncio.create_task(answers())
     argument: Any = ASK if "complete" in route else messages(ASK)
-    began = time.perf_counter()
-    answer = await getattr(llm, route)(argument)
+    answer = await getattr(llm, route)(argument, logits_processor=[asks])
     if "stream" in route:
         _ = [chunk async for chunk in answer]
-    took = time.perf_counter() - began
-    ticking.cancel()
-    assert len(ticks) >= 5
-    assert max(b - a for a, b in zip([began, *ticks], ticks, strict=False)) < took / 2
+    answering.cancel()
+    assert len(asks.answered) >= 5
+    assert all(asks.answered)
 
 
 async def test_a_cancelled_call_stops_generating(pair: tuple[Any, Any]) -> None:
@@ -100,17 +121,21 @@ async def test_a_cancelled_call_stops_generating(pair: tuple[Any, Any]) -> None:
         max_new_tokens=900,
     )
     # Without an end the model would write 900 tokens.
-    call = asyncio.create_task(llm.acomplete("Hello", suppress_tokens=[1]))
-    await asyncio.sleep(0.1)
+    asks = Asks()
+    call = asyncio.create_task(llm.acomplete("Hello", suppress_tokens=[1], logits_processor=[asks]))
+    while len(asks.answered) < 5:
+        asks.answer()
+        await asyncio.sleep(0.001)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    for _ in range(100):
+    for _ in range(1200):
+        asks.answer()
         if any(event.kind == "run_finished" for event in sink.events):
             break
         await asyncio.sleep(0.05)
     finished = next(event for event in sink.events if event.kind == "run_finished")
-    assert 0 < finished.tokens < 600
+    assert 0 < finished.tokens < 10
 
 
 @pytest.mark.parametrize("route", ["stream_complete", "stream_chat"])
@@ -209,9 +234,23 @@ def test_options_of_a_call_reach_the_model(llm: NCOGuardLLM, keeps: Keeps) -> No
     assert keeps([beams])
 
 
-def test_a_generation_config_given_with_a_call_is_heeded_or_refused(llm: NCOGuardLLM) -> None:
-    from transformers import GenerationConfig
+def test_a_generation_config_and_options_are_said_in_one_way(
+    llm: NCOGuardLLM, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers deprecates options beside a `generation_config`; both count, and the caller's own is not changed."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    config = GenerationConfig(max_new_tokens=3, do_sample=False)
+    before = config.to_dict()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        by_config = llm.complete("Hello", generation_config=config, stop=["zzz"], pad_token_id=0)
+    shown = caplog.text + str([str(one.message) for one in caught])
+    assert "generation_config" not in shown
+    assert by_config.text == llm.complete("Hello", max_new_tokens=3, do_sample=False, stop=["zzz"]).text
+    assert config.to_dict() == before
 
+
+def test_a_generation_config_given_with_a_call_is_heeded_or_refused(llm: NCOGuardLLM) -> None:
     config = GenerationConfig(max_new_tokens=3)
     assert llm.complete(ASK, generation_config=config).additional_kwargs["completion_tokens"] == 3
     for config in (GenerationConfig(max_length=40), GenerationConfig(num_return_sequences=2, num_beams=2)):
@@ -313,7 +352,9 @@ def test_prompts_are_made_as_llamaindex_says(pair: tuple[Any, Any], policy: Poli
 
 
 def test_a_conversation_with_tools_reaches_the_template_whole(llm: NCOGuardLLM) -> None:
-    from llama_index.llms.nco_guard.messages import plain_messages, render
+    from llama_index.llms.nco_guard.messages import plain_messages
+
+    from nco_guard.engines.hf.inputs import render_chat
 
     conversation = [
         ChatMessage(role="developer", content="Be brief."),
@@ -326,7 +367,7 @@ def test_a_conversation_with_tools_reaches_the_template_whole(llm: NCOGuardLLM) 
         ),
         ChatMessage(role="tool", content='{"status": "packed"}', additional_kwargs={"tool_call_id": "1"}),
     ]
-    assert render(llm._tokenizer, plain_messages(conversation)) == (
+    assert render_chat(llm._tokenizer, plain_messages(conversation)) == (
         "<|system|>Be brief.<|end|><|user|>Where is order A-1042?<|end|><|assistant|><tool_call>"
         '{"name": "lookup_order", "arguments": {"order_id": "A-1042"}}</tool_call><|end|><|tool|>{"status": "packed"}'
         "<|end|><|assistant|>"

@@ -76,13 +76,9 @@ def test_a_generation_config_is_read_like_options(small: NCOGuardLLM, name: str)
         ({"context_window": 1.5}, "context_window"),
         ({"stopping_ids": 3}, "stopping_ids"),
         ({"stopping_ids": ["a"]}, "stopping_ids"),
-        ({"tool_call_marks": ("", "")}, "tool_call_marks"),
-        ({"tool_call_marks": "<>"}, "tool_call_marks"),
     ],
 )
-def test_limits_and_marks_of_the_constructor(
-    pair: tuple[Any, Any], options: dict[str, Any], name: str
-) -> None:
+def test_limits_of_the_constructor(pair: tuple[Any, Any], options: dict[str, Any], name: str) -> None:
     with pytest.raises(UnsupportedError, match=name):
         NCOGuardLLM(*pair, **{"guard": Policy.from_presets("pii_paper"), **options})
 

@@ -9,8 +9,17 @@ import pytest
 from llama_index.core import Document, SummaryIndex
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.base.llms.types import ImageBlock, TextBlock, ToolCallBlock
-from llama_index.core.llms import ChatMessage
-from llama_index.core.tools import BaseTool, FunctionTool, QueryEngineTool, ToolMetadata, ToolOutput
+from llama_index.core.llms import ChatMessage, MockLLM
+from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.tools import (
+    BaseTool,
+    FunctionTool,
+    QueryEngineTool,
+    QueryPlanTool,
+    RetrieverTool,
+    ToolMetadata,
+    ToolOutput,
+)
 from llama_index.core.workflow import Context
 from llama_index.llms.nco_guard import NCOGuardLLM, VerifiedLLM, verified_tool
 from llama_index.llms.nco_guard.testing import ScriptedLLM
@@ -105,6 +114,40 @@ async def test_tools_without_async_and_tools_that_read_the_context(policy: Polic
     assert answer == "Done."
     assert "Jane: [redacted]" in repr(events)
     assert await context.store.get("who") == "Jane"
+
+
+async def test_a_tool_without_async_takes_all_its_arguments(policy: Policy) -> None:
+    engine = SummaryIndex.from_documents([Document(text=SECRETS[0])]).as_query_engine(llm=MockLLM())
+    parts = [QueryEngineTool.from_defaults(engine, name="q", description="Ask.")]
+    synthesizer = get_response_synthesizer(llm=MockLLM())
+    plan = QueryPlanTool.from_defaults(query_engine_tools=parts, response_synthesizer=synthesizer)
+    nodes = [{"id": 1, "query_str": "Who?", "tool_name": "q", "dependencies": []}]
+    assert SECRETS[0] in repr(plan(nodes=nodes))
+    tool = verified_tool(plan, policy)
+    for output in (tool(nodes=nodes), tool.call(nodes=nodes), await tool.acall(nodes=nodes)):
+        assert "[redacted]" in output.content
+        assert SECRETS[0] not in repr(output)
+
+
+class Answers:
+    """Answers as engines and retrievers do, and is of neither kind."""
+
+    callback_manager = None
+
+    def query(self, query: Any) -> Any:
+        return SECRETS[0]
+
+    aquery = retrieve = aretrieve = query
+
+
+def test_what_others_would_take_out_as_it_is_is_refused(policy: Policy) -> None:
+    about: Any = {"metadata": ToolMetadata(name="t", description="T.")}
+    for tool, says in (
+        (QueryEngineTool(query_engine=Answers(), **about), "_query_engine is a Answers, no BaseQueryEngine"),  # type: ignore[arg-type]
+        (RetrieverTool(retriever=Answers(), **about), "_retriever is a Answers, no BaseRetriever"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UnsupportedError, match=f"^tool: its {says}"):
+            verified_tool(tool, policy)
 
 
 async def test_errors_of_tools_are_clean_and_so_is_what_led_to_them(policy: Policy) -> None:

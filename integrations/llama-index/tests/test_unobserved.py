@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import llama_index.core
@@ -302,6 +304,43 @@ async def test_functions_taken_out_of_a_tool_are_verified(watch: Watch, policy: 
 
     loader = OnDemandLoaderTool.from_tool(verified_tool(FunctionTool.from_defaults(load), policy))  # type: ignore[arg-type]
     assert "[redacted]" in loader._loader("Maria")[0].text
+
+
+async def test_langchains_tools_made_of_a_tool_are_verified(
+    index: SummaryIndex, watch: Watch, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = pytest.importorskip("langchain_core.tools")
+    # LlamaIndex imports these two by way of packages that are not needed for them.
+    bridge = ModuleType("llama_index.core.bridge.langchain")
+    vars(bridge).update(Tool=kinds.Tool, StructuredTool=kinds.StructuredTool)
+    monkeypatch.setitem(sys.modules, bridge.__name__, bridge)
+
+    tool = verified_tool(FunctionTool.from_defaults(contact), policy)
+    plain, structured = tool.to_langchain_tool(), tool.to_langchain_structured_tool()
+    for made in (plain, structured):
+        assert type(made) in (kinds.Tool, kinds.StructuredTool)
+        assert made.invoke({"who": "Maria"}) == "Maria: [redacted]"
+        assert await made.ainvoke({"who": "Maria"}) == "Maria: [redacted]"
+        assert made.func("Maria") == await made.coroutine("Maria") == "Maria: [redacted]"
+
+    def fails(who: str) -> str:
+        """Fail."""
+        raise ValueError(f"no {SECRET}")
+
+    failing = verified_tool(FunctionTool.from_defaults(fails), policy).to_langchain_tool()
+    with pytest.raises(RuntimeError, match=r"^no \[redacted\]$") as caught:
+        failing.invoke({"who": "Maria"})
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+    engine = index.as_query_engine(llm=ScriptedLLM(script=[SAID]))
+    for found in (
+        QueryEngineTool.from_defaults(engine, name="q", description="Ask."),
+        RetrieverTool.from_defaults(index.as_retriever()),
+    ):
+        made = verified_tool(found, policy).to_langchain_tool()
+        for answer in (made.invoke("Who?"), await made.ainvoke("Who?")):
+            assert SECRET not in repr(answer)
+            assert "[redacted]" in repr(answer)
 
 
 async def test_engines_and_retrievers_taken_out_of_a_tool_are_verified(

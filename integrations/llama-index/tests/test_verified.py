@@ -7,6 +7,7 @@ LlamaIndex's own.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import Document, SummaryIndex
 from llama_index.core.agent.workflow import AgentStream, FunctionAgent, ReActAgent
-from llama_index.core.base.llms.types import ImageBlock, LogProb, TextBlock, ThinkingBlock, ToolCallBlock
+from llama_index.core.base.llms.types import (
+    CitableBlock,
+    CitationBlock,
+    ImageBlock,
+    LogProb,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
 from llama_index.core.callbacks import CallbackManager, CBEventType
 from llama_index.core.callbacks.base_handler import BaseCallbackHandler
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.llms import ChatMessage, ChatResponse, CompletionResponse, MockLLM
+from llama_index.core.program import LLMTextCompletionProgram
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
+from llama_index.core.types import PydanticProgramMode
 from llama_index.llms.nco_guard import NCOGuardAuditHandler, VerifiedLLM
 from llama_index.llms.nco_guard.testing import ScriptedLLM
 from pydantic import BaseModel
@@ -197,6 +208,49 @@ def test_all_else_that_a_response_carries_is_clean_or_left_out(policy: Policy) -
         verified(policy, image, action="raise").chat(ASK)
 
 
+BESIDE: dict[str, Any] = {
+    "a call's id": CALL.model_copy(update={"tool_call_id": "maria@example.com", "tool_kwargs": {}}),
+    "a nested number": CALL.model_copy(update={"tool_kwargs": {"a": [{"b": 4111111111111111}]}}),
+    "a number with an exponent": CALL.model_copy(update={"tool_kwargs": {"a": (4.111111111111111e15,)}}),
+    "a citable text": CitableBlock(
+        title="maria@example.com",
+        source="s",
+        content=[TextBlock(text="maria@"), TextBlock(text="example.com")],
+    ),
+    "a citation": CitationBlock(
+        cited_content=TextBlock(text="maria@example.com"),
+        source="s",
+        title="maria@example.com",
+        additional_location_info={"maria@example.com": 1},
+    ),
+    "a thought": ThinkingBlock(
+        content="maria@example.com", additional_information={"by": b"maria@example.com"}
+    ),
+    "bytes": {"data": b"to maria@example.com"},
+}
+
+
+@pytest.mark.parametrize("kind", list(BESIDE))
+async def test_every_kind_of_block_is_clean_on_every_route(policy: Policy, kind: str) -> None:
+    guard, given = Guard(policy), BESIDE[kind]
+    extra = given if isinstance(given, dict) else {}
+    blocks = [TextBlock(text="Fine."), *([] if extra else [given])]
+    said = ChatMessage(role="assistant", blocks=blocks, additional_kwargs=extra)
+    assert any(secret in repr(said) for secret in ("maria@", "4111111111111111", "4.111"))
+    answers = [
+        verified(guard, said).chat(ASK),
+        await verified(guard, said).achat(ASK),
+        [*verified(guard, said).stream_chat(ASK)][-1],
+        [chunk async for chunk in await verified(guard, said).astream_chat(ASK)][-1],
+    ]
+    for answer in answers:
+        assert answer.message == answers[0].message  # an id is the same new one everywhere
+        assert [type(block) for block in answer.message.blocks] == [type(block) for block in blocks]
+        assert not any(secret in repr(answer) for secret in ("maria@", "4111111111111111", "4.111"))
+    with pytest.raises(ViolationError):
+        verified(guard, said, action="raise").chat(ASK)
+
+
 def test_llms_that_show_only_the_text_so_far(policy: Policy, keeps: Keeps) -> None:
     class Cumulative(MockLLM):
         def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
@@ -285,6 +339,119 @@ async def test_structured_answers_are_clean(policy: Policy) -> None:
         assert "maria" not in repr(part)
 
 
+ESCAPED = r'{"way": "maria\u0040example.com"}'
+
+
+def test_what_programs_parse_out_of_text_is_clean(policy: Policy) -> None:
+    """Where a model calls no functions, LlamaIndex asks for JSON in the text and parses it, escapes and all."""
+    guard, prompt = Guard(policy), PromptTemplate("{x}")
+
+    def llm(**options: Any) -> VerifiedLLM:
+        made = verified(guard, ESCAPED, **options)
+        made.pydantic_program_mode = PydanticProgramMode.LLM
+        return made
+
+    program = LLMTextCompletionProgram.from_defaults
+    structured = llm().as_structured_llm(Contact)
+    answers = [
+        program(output_cls=Contact, prompt_template_str="x", llm=llm())(),
+        llm().structured_predict(Contact, prompt, x="x"),
+        structured.chat(ASK).raw,
+        structured.complete("x").raw,
+        [*structured.stream_chat(ASK)][-1].raw,
+    ]
+    assert answers == [Contact(way="[redacted]")] * 5
+    for use in (
+        lambda made: program(output_cls=Contact, prompt_template_str="x", llm=made)(),
+        lambda made: made.structured_predict(Contact, prompt, x="x"),
+        lambda made: made.as_structured_llm(Contact).chat(ASK),
+    ):
+        with pytest.raises(ViolationError):
+            use(llm(action="raise"))
+
+
+async def test_a_react_agent_reads_no_escapes_out_of_an_action(policy: Policy) -> None:
+    seen: list[str] = []
+
+    def lookup(way: str) -> str:
+        """Look up."""
+        seen.append(way)
+        return "found"
+
+    acts = f"Thought: I look.\nAction: lookup\nAction Input: {ESCAPED}\n"
+    ends = "Thought: I can answer without using any more tools.\nAnswer: Done."
+    guard = Guard(policy)
+    for streaming in (True, False):
+        llm = verified(guard, acts, ends)
+        agent = ReActAgent(tools=[FunctionTool.from_defaults(lookup)], llm=llm, streaming=streaming)
+        handler = agent.run("Maria?")
+        events = [event async for event in handler.stream_events()]
+        assert str(await handler) == "Done."
+        assert "maria" not in repr(events)
+    assert seen == ["[redacted]"] * 2
+
+
+class Card(BaseModel):
+    n: int
+    s: str = ""
+
+
+NUMBERS = Policy(name="numbers", rules=(RegexRule(id="card", regex=r"(?<!\d)4\d{15}(?!\d)"),))
+
+
+@pytest.mark.parametrize("written", ["4.111111111111111e15", '"4111111111111111.0"', "41111111111111110E-1"])
+def test_what_programs_parse_out_of_text_holds_no_number(written: str) -> None:
+    prompt, shown = PromptTemplate("x"), []
+
+    def llm(said: str, action: Any) -> VerifiedLLM:
+        made = verified(NUMBERS, said, action=action)
+        made.pydantic_program_mode = PydanticProgramMode.LLM
+        return made
+
+    uses: list[Callable[[VerifiedLLM], Any]] = [
+        lambda made: LLMTextCompletionProgram.from_defaults(
+            output_cls=Card, prompt_template_str="x", llm=made
+        )(),
+        lambda made: made.structured_predict(Card, prompt),
+        lambda made: [*made.stream_structured_predict(Card, prompt)],
+        lambda made: made.as_structured_llm(Card).chat(ASK).raw,
+        lambda made: [*made.as_structured_llm(Card).stream_chat(ASK)],
+    ]
+    for use in uses:
+        assert "4100" in str(use(llm('{"n": 4.1e3, "s": "a"}', "redact")))
+        with pytest.raises(ViolationError):
+            use(llm(f'Here: {{"n": {written}, "s": "a"}}', "raise"))
+        try:
+            shown.append(repr(use(llm(f'Here: {{"n": {written}, "s": "a"}}', "redact"))))
+        except ValueError as error:  # what is replaced is no number
+            shown.append(repr(error))
+    assert len(shown) == len(uses)
+    assert "4111111111111111" not in str(shown)
+
+
+async def test_a_react_agent_reads_no_number_out_of_an_action() -> None:
+    seen: list[Any] = []
+
+    def lookup(n: float, other: str = "") -> str:
+        """Look up."""
+        seen.append(n)
+        return "found"
+
+    ends = "Thought: I can answer without using any more tools.\nAnswer: Done."
+    for number in ("4.1e3", "4.111111111111111e15", "0xe9b08a568f1c7"):
+        acts = (
+            f"Thought: I look.\nAction: lookup\nAction Input: {{'n': {number}, /* lenient */ 'other': 'x'}}\n"
+        )
+        for streaming in (True, False):
+            llm = verified(NUMBERS, acts, ends, action="redact")
+            agent = ReActAgent(tools=[FunctionTool.from_defaults(lookup)], llm=llm, streaming=streaming)
+            handler = agent.run("Maria?")
+            events = [event async for event in handler.stream_events()]
+            assert str(await handler) == "Done."
+            assert "4111111111111" not in repr(events)
+    assert seen == [4100.0] * 2
+
+
 def test_a_call_may_have_its_own_policy_and_so_may_a_copy(policy: Policy) -> None:
     other = Policy(name="no-bye", rules=(StringRule(id="bye", strings=("Bye",)),))
     llm = verified(policy)
@@ -298,6 +465,9 @@ def test_a_call_may_have_its_own_policy_and_so_may_a_copy(policy: Policy) -> Non
     assert (copy.policy_digest, llm.policy_digest) == (other.digest, policy.digest)
     assert llm.to_payload()["policy_digest"] == policy.digest
     assert llm.complete("x").text == CLEAN
+    for use in (lambda: llm.complete("x", policy=other), lambda: [*llm.stream_chat(ASK, policy=other)]):
+        with pytest.raises(UnsupportedError, match=r"^policy: .*guard="):  # the LLM inside may ignore it
+            use()
 
 
 def test_texts_are_recorded_without_text(policy: Policy) -> None:

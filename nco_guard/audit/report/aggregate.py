@@ -20,6 +20,7 @@ from nco_guard.audit.events import (
     Intervention,
     LoadedRule,
     PolicyLoaded,
+    RewindTarget,
     RunFinished,
     RunStarted,
     Verification,
@@ -39,9 +40,9 @@ from nco_guard.audit.report.model import (
     Totals,
     notable,
 )
-from nco_guard.audit.report.runs import Run, Runs, bounded
+from nco_guard.audit.report.runs import RecordedRun, Runs, bounded
 from nco_guard.audit.report.table import KINDS
-from nco_guard.audit.report.tallies import CorpusCount, Kept, ModelCount, RuleCount, TallyCount
+from nco_guard.audit.report.tallies import BackCount, CorpusCount, Kept, ModelCount, RuleCount, TallyCount
 from nco_guard.audit.report.timeline import TimelineCounter
 
 __all__ = ["Aggregator"]
@@ -93,6 +94,7 @@ class Aggregator:
             lambda: CorpusCount(groups), groups
         )
         self._dead_ends: Kept[str, _Number] = Kept(_Number, groups)
+        self._back: dict[RewindTarget, BackCount] = {}
         self._outcomes: Kept[str, _Number] = Kept(_Number, groups)
         self._errors: Kept[str, _Number] = Kept(_Number, groups)
         self._incidents: deque[Incident] = deque(maxlen=incidents)
@@ -105,7 +107,7 @@ class Aggregator:
         self._sequences = self._guarded_sequences = self._guarded_unverified = self._tokens = 0
         self._seconds = 0.0
 
-    def add(self, event: AnyEvent) -> Run:
+    def add(self, event: AnyEvent) -> RecordedRun:
         """Count one event; returns the run that it belongs to."""
         run = self.runs.of(event)
         self._kinds[event.kind] += 1
@@ -139,7 +141,7 @@ class Aggregator:
         self._incident(event, run)
         return run
 
-    def _intervention(self, event: Intervention, run: Run) -> None:
+    def _intervention(self, event: Intervention, run: RecordedRun) -> None:
         if not run.changed:
             run.changed = True
             self._runs_changed += 1
@@ -150,7 +152,7 @@ class Aggregator:
         if event.removed_probability is not None:
             self._histogram[min(int(event.removed_probability * 10), 9)] += 1
 
-    def _verification(self, event: Verification, run: Run) -> None:
+    def _verification(self, event: Verification, run: RecordedRun) -> None:
         digest = event.policy_digest or run.policy_digest
         found = self._corpora.of((run.source, digest)).verification(event, self._exposure_from)
         if event.sequence is not None and run.in_progress:
@@ -164,7 +166,7 @@ class Aggregator:
             rule.texts += 1
             rule.findings += count
 
-    def _started(self, event: RunStarted, run: Run) -> None:
+    def _started(self, event: RunStarted, run: RecordedRun) -> None:
         self._unfinished += not run.in_progress
         run.in_progress = True
         self._guarded_runs += run.source == "guarded"
@@ -173,7 +175,7 @@ class Aggregator:
         if policy is not None:
             policy.runs += 1
 
-    def _finished(self, event: RunFinished, run: Run) -> None:
+    def _finished(self, event: RunFinished, run: RecordedRun) -> None:
         self._unfinished -= run.in_progress
         run.in_progress = False
         tokens, seconds = bounded(event.tokens), min(event.seconds, _MOST_SECONDS)
@@ -187,6 +189,8 @@ class Aggregator:
         self._seconds += seconds
         for outcome in event.outcomes:
             self._outcomes.of(outcome).value += 1
+        if event.back_to is not None and event.fallbacks is not None:
+            self._back.setdefault(event.back_to, BackCount()).add(event.fallbacks)
         if event.error is not None:
             model.errors += 1
             self._errors.of(event.error).value += 1
@@ -226,7 +230,7 @@ class Aggregator:
         else:
             self._guarantees.setdefault(key, (event, _Number()))[1].value += 1
 
-    def _incident(self, event: AnyEvent, run: Run) -> None:
+    def _incident(self, event: AnyEvent, run: RecordedRun) -> None:
         kind = notable(event)
         if kind is None:
             return
@@ -275,6 +279,7 @@ class Aggregator:
                 DeadEndKind(resolution=resolution, count=number.value)
                 for resolution, _, number in self._dead_ends.items()
             ),
+            back=tuple(count.result(back_to) for back_to, count in sorted(self._back.items())),
             outcomes=_numbers(self._outcomes),
             errors=_numbers(self._errors),
             incidents=tuple(self._incidents),
@@ -332,15 +337,7 @@ class Aggregator:
 
     def _rule_tallies(self) -> tuple[RuleTally, ...]:
         tallies = [
-            RuleTally(
-                rule_id=rule_id,
-                others=others,
-                types=tuple(sorted(one.types)),
-                modes=tuple(sorted(one.modes)),
-                findings=one.findings,
-                texts=one.texts,
-                **one.fields(),
-            )
+            RuleTally(rule_id=rule_id, others=others, **one.fields())
             for rule_id, others, one in self._rules.items()
         ]
         # What did most comes first, then in the order of the log; the others come last.
@@ -349,19 +346,7 @@ class Aggregator:
 
     def _model_tallies(self) -> tuple[ModelTally, ...]:
         tallies = [
-            ModelTally(
-                model_id=model_id,
-                others=others,
-                runs=one.runs,
-                finished=one.finished,
-                errors=one.errors,
-                sequences=one.sequences,
-                tokens=one.tokens,
-                seconds=one.seconds,
-                texts=one.texts,
-                violations=one.violations,
-                **one.fields(),
-            )
+            ModelTally(model_id=model_id, others=others, **one.fields())
             for model_id, others, one in self._models.items()
         ]
         tallies.sort(key=lambda one: (one.others, -one.interventions, -one.runs, -one.texts))

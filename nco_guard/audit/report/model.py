@@ -12,13 +12,21 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from nco_guard.audit.events import AnyEvent, DeadEnd, LoadedRule, RunFinished, Verification
+from nco_guard.audit.events import (
+    AnyEvent,
+    DeadEnd,
+    LoadedRule,
+    RewindTarget,
+    RunFinished,
+    Verification,
+)
 
 __all__ = [
     "REPORT_VERSION",
     "Bucket",
     "Corpus",
     "DeadEndKind",
+    "GoneBack",
     "Guarantee",
     "Incident",
     "Integrity",
@@ -252,6 +260,24 @@ class Corpus(_Frozen):
     exposures: tuple[RuleExposure, ...]
 
 
+class GoneBack(_Frozen):
+    """Texts that could go back where they would come to a match, all of them as far.
+
+    texts: of finished runs. fallen: those that could not go back so far at least once; rate: their percentage.
+    fallbacks: how often all of them together could not.
+    bound: with "text", the share of the fallen, from 0 to 1. The probability that it estimates bounds the total
+        variation between what texts were sampled from and the model's own distribution given that it says no match.
+        None with "match" and "sentence", of which nothing of the kind is claimed.
+    """
+
+    back_to: RewindTarget
+    texts: int
+    fallen: int
+    rate: float
+    fallbacks: int
+    bound: float | None
+
+
 class DeadEndKind(_Frozen):
     """Dead ends that were resolved in the same way; None for further ways."""
 
@@ -305,6 +331,7 @@ class LogReport(_Frozen):
 
     removed_histogram: interventions that say the probability removed, in ten classes: 0 to 0.1, ..., 0.9 to 1 (an upper
         bound belongs to the next class, 1 to the last).
+    back: texts that could go back, by how far.
     outcomes: of sequences; errors: runs by the type of their error.
     incidents: the last ones, in the order of the log; `incidents_left_out` came before them.
     policies_left_out, guarantees_left_out: events about further ones than are kept apart.
@@ -324,6 +351,7 @@ class LogReport(_Frozen):
     corpora: tuple[Corpus, ...]
     exposure_from: int
     dead_ends: tuple[DeadEndKind, ...]
+    back: tuple[GoneBack, ...]
     outcomes: dict[str, int]
     errors: dict[str, int]
     incidents: tuple[Incident, ...]

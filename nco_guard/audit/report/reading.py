@@ -24,7 +24,7 @@ from nco_guard.audit.signing import SignatureVerifier
 from nco_guard.audit.sqlite import is_database, stored_lines
 from nco_guard.errors import AuditError
 
-__all__ = ["PROBLEMS", "AuditReport", "read_report"]
+__all__ = ["AuditReport", "read_report"]
 
 PROBLEMS: Final = 100
 

@@ -34,7 +34,7 @@ from nco_guard.audit.report.wording import (
 from nco_guard.errors import ArgumentError
 from nco_guard.visible import visible
 
-__all__ = ["ROWS", "render_report"]
+__all__ = ["render_report"]
 
 ROWS: Final = 100
 """How many rows the page's tables of rules, models, corpora, ... have at most; the rest is in the numbers."""

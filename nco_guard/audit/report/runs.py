@@ -14,7 +14,7 @@ from uuid import UUID
 from nco_guard.audit.events import AnyEvent, GuaranteeConfigured, PolicyLoaded, RunStarted
 from nco_guard.audit.report.model import Source
 
-__all__ = ["Run", "Runs", "bounded"]
+__all__ = ["RecordedRun", "Runs", "bounded"]
 
 _REMEMBERED: Final = 100_000
 _LARGEST: Final = 2**53 - 1
@@ -26,7 +26,7 @@ def bounded(value: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class RecordedRun:
     """One run so far.
 
     next_number: what its next event should have. changed: there was an intervention. in_progress: began, has not ended.
@@ -50,15 +50,15 @@ class Runs:
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
         self._remembered = remembered
-        self._runs: OrderedDict[UUID, Run] = OrderedDict()
+        self._runs: OrderedDict[UUID, RecordedRun] = OrderedDict()
         # Guards speak seldom, and for as long as a process lives; generations must not push them out.
-        self._guards: OrderedDict[UUID, Run] = OrderedDict()
+        self._guards: OrderedDict[UUID, RecordedRun] = OrderedDict()
         self.lost = 0
         self.out_of_order = 0
         self.cut = 0
         self.set_aside = 0
 
-    def of(self, event: AnyEvent) -> Run:
+    def of(self, event: AnyEvent) -> RecordedRun:
         """The run of an event, which is taken note of."""
         runs = self._guards if isinstance(event, PolicyLoaded | GuaranteeConfigured) else self._runs
         run = runs.get(event.run_id)
@@ -80,10 +80,10 @@ class Runs:
             run.policy_digest = sys.intern(event.policy_digest)
         return run
 
-    def _new(self, event: AnyEvent) -> Run:
+    def _new(self, event: AnyEvent) -> RecordedRun:
         cut = event.number > 0
         self.cut += cut
-        return Run(
+        return RecordedRun(
             run_id=event.run_id,
             source="cut" if cut else "apart",
             request_id=None if event.request_id is None else sys.intern(event.request_id),

@@ -26,7 +26,7 @@ from nco_guard.audit.events import (
     Verification,
 )
 from nco_guard.audit.report.model import notable
-from nco_guard.audit.report.runs import Run, bounded
+from nco_guard.audit.report.runs import RecordedRun, bounded
 from nco_guard.audit.report.wording import plural
 from nco_guard.visible import visible
 
@@ -50,7 +50,7 @@ class _Row(NamedTuple):
     place: int
     time: datetime
     kind: str
-    run: Run
+    run: RecordedRun
     number: int
     what: str
     rules: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class TableBuilder:
         self._total = 0
         self._notable_total = 0
 
-    def add(self, event: AnyEvent, run: Run) -> None:
+    def add(self, event: AnyEvent, run: RecordedRun) -> None:
         """One more event, and the run that it belongs to."""
         row = _row(self._total, event, run)
         self._total += 1
@@ -150,7 +150,7 @@ class TableBuilder:
             "rank": [row.rank for row in rows],
             "detail": [strings.optional(row.detail) for row in rows],
         }
-        known = [run for run in runs.numbers if isinstance(run, Run)]
+        known = [run for run in runs.numbers if isinstance(run, RecordedRun)]
         listed = [
             (
                 str(run.run_id),
@@ -171,7 +171,7 @@ class TableBuilder:
         )
 
 
-def _row(place: int, event: AnyEvent, run: Run) -> _Row:
+def _row(place: int, event: AnyEvent, run: RecordedRun) -> _Row:
     what, detail = _words(event)
     row = _Row(
         place,
@@ -222,7 +222,8 @@ def _words(event: AnyEvent) -> tuple[str, str | None]:
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
         ended = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
         seconds = f"{event.seconds:.3g} seconds"
-        return event.error or ended or "ended", f"{plural(bounded(event.tokens), 'token')}, {seconds}"
+        said = f"{plural(bounded(event.tokens), 'token')}, {seconds}{_back(event)}"
+        return event.error or ended or "ended", said
     if isinstance(event, RunStarted):
         return (
             event.policy_name,
@@ -239,6 +240,13 @@ def _words(event: AnyEvent) -> tuple[str, str | None]:
             f"ends covered: {', '.join(view.covered_ends) or 'none'}",
         )
     raise TypeError(f"not an event of this schema: {type(event).__name__}")
+
+
+def _back(event: RunFinished) -> str:
+    if event.fallbacks is None:
+        return ""
+    times, fallen = sum(map(bounded, event.fallbacks)), sum(one > 0 for one in event.fallbacks)
+    return f"; back to the {event.back_to}: fell back {plural(times, 'time')}, in {plural(fallen, 'text')}"
 
 
 def _spans(before: str, spans: Sequence[Span]) -> str:

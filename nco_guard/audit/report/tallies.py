@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Generic, TypedDict, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, TypeVar, get_args
 
-from nco_guard.audit.events import Intervention, Span, Verification
-from nco_guard.audit.report.model import Corpus, RuleExposure, RuleFindings, Source
+from nco_guard.audit.events import Action, Intervention, RewindTarget, Span, Verification
+from nco_guard.audit.report.model import Corpus, GoneBack, RuleExposure, RuleFindings, Source
 from nco_guard.audit.report.runs import bounded
 
-__all__ = ["CorpusCount", "Kept", "ModelCount", "RuleCount", "TallyCount"]
+__all__ = ["BackCount", "CorpusCount", "Kept", "ModelCount", "RuleCount", "TallyCount"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,18 +45,6 @@ class Kept(Generic[K, V]):
             yield None, True, self.others
 
 
-class _TallyFields(TypedDict):
-    interventions: int
-    masked: int
-    penalized: int
-    rewound: int
-    recorded: int
-    first_choice_forbidden: int
-    removed_known: int
-    removed_probability: float
-    dead_ends: int
-
-
 @dataclass(slots=True)
 class TallyCount:
     """Becomes a `Tally`."""
@@ -75,19 +63,39 @@ class TallyCount:
             self.removed_known += 1
             self.removed_probability += event.removed_probability
 
-    def fields(self) -> _TallyFields:
-        """The fields of a `Tally`."""
-        return {
-            "interventions": sum(self.actions.values()),
-            "masked": self.actions.get("masked", 0),
-            "penalized": self.actions.get("penalized", 0),
-            "rewound": self.actions.get("rewound", 0),
-            "recorded": self.actions.get("recorded", 0),
-            "first_choice_forbidden": self.first_choice_forbidden,
-            "removed_known": self.removed_known,
-            "removed_probability": self.removed_probability,
-            "dead_ends": self.dead_ends,
-        }
+    def fields(self) -> dict[str, Any]:
+        """The fields of what it becomes, but for those that say whose it is."""
+        own = asdict(self)
+        actions = own.pop("actions")
+        told = {action: actions.get(action, 0) for action in get_args(Action)}
+        return {**own, **told, "interventions": sum(actions.values())}
+
+
+@dataclass(slots=True)
+class BackCount:
+    """Becomes a `GoneBack`."""
+
+    texts: int = 0
+    fallen: int = 0
+    fallbacks: int = 0
+
+    def add(self, fallbacks: Sequence[int]) -> None:
+        """Count texts by how often each fell back."""
+        self.texts += len(fallbacks)
+        self.fallen += sum(times > 0 for times in fallbacks)
+        self.fallbacks += sum(map(bounded, fallbacks))
+
+    def result(self, back_to: RewindTarget) -> GoneBack:
+        """As it stands."""
+        share = self.fallen / self.texts if self.texts else 0.0
+        return GoneBack(
+            back_to=back_to,
+            texts=self.texts,
+            fallen=self.fallen,
+            rate=100.0 * share,
+            fallbacks=self.fallbacks,
+            bound=share if back_to == "text" and self.texts else None,
+        )
 
 
 @dataclass(slots=True)
@@ -98,6 +106,11 @@ class RuleCount(TallyCount):
     modes: set[str] = field(default_factory=set)
     findings: int = 0
     texts: int = 0
+
+    def fields(self) -> dict[str, Any]:
+        """See `TallyCount.fields`."""
+        named = {"types": tuple(sorted(self.types)), "modes": tuple(sorted(self.modes))}
+        return TallyCount.fields(self) | named
 
 
 @dataclass(slots=True)

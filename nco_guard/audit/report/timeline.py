@@ -7,13 +7,13 @@ nothing is kept but a few thousand buckets. Widths divide one another, so mergin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nco_guard.audit.report.model import Bucket, Timeline
 
-__all__ = ["Counts", "TimelineCounter"]
+__all__ = ["TimelineCounter"]
 
 _WIDTHS: Final = (1, 5, 15, 60, 300, 900, 3600, 10800, 21600, 86400, 7 * 86400, 28 * 86400, 364 * 86400)
 # A Monday, so that weeks begin on one.
@@ -25,7 +25,7 @@ _SHOWN: Final = 60
 
 @dataclass(slots=True)
 class Counts:
-    """What happened in one bucket."""
+    """What happened in one bucket: becomes a `Bucket`."""
 
     interventions: int = 0
     removed_probability: float = 0.0
@@ -36,12 +36,8 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Count the other's too."""
-        self.interventions += other.interventions
-        self.removed_probability += other.removed_probability
-        self.dead_ends += other.dead_ends
-        self.violations += other.violations
-        self.errors += other.errors
-        self.runs += other.runs
+        for name, more in asdict(other).items():
+            setattr(self, name, getattr(self, name) + more)
 
 
 def _wider(width: int) -> Iterator[int]:
@@ -97,12 +93,4 @@ class TimelineCounter:
 
 def _bucket(seconds: int, counts: Counts) -> Bucket:
     earliest = (_FIRST - _ORIGIN) // timedelta(seconds=1)
-    return Bucket(
-        start=_ORIGIN + timedelta(seconds=max(seconds, earliest)),
-        interventions=counts.interventions,
-        removed_probability=counts.removed_probability,
-        dead_ends=counts.dead_ends,
-        violations=counts.violations,
-        errors=counts.errors,
-        runs=counts.runs,
-    )
+    return Bucket(start=_ORIGIN + timedelta(seconds=max(seconds, earliest)), **asdict(counts))

@@ -7,13 +7,14 @@ verified, no event is missing, and which signatures and anchors vouch for: no an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from nco_guard.audit.events import RewindTarget
 from nco_guard.audit.report.model import Integrity, LogReport
 from nco_guard.audit.report.wording import amount, percent, plural, shortened
 from nco_guard.visible import visible
 
-__all__ = ["Answer", "answers"]
+__all__ = ["answers"]
 
 Tone = Literal["good", "bad", "doubt", "plain"]
 
@@ -146,7 +147,7 @@ def _prevented(report: LogReport) -> Answer:
     question = "What was prevented?"
     if not total.interventions:
         note = "Nothing was recorded: the model never wanted what is forbidden, or steps were not recorded."
-        return Answer("interventions", question, "No interventions", "plain", (note,))
+        return Answer("interventions", question, "No interventions", "plain", (note, *_went_back(report)))
     notes = []
     if totals.runs:
         notes.append(f"In {totals.runs_changed:,} of {plural(totals.runs, 'run')}.")
@@ -164,9 +165,33 @@ def _prevented(report: LogReport) -> Answer:
             f"Probability removed: {amount(total.removed_probability)} in all. That many forbidden tokens would be "
             "expected at these steps, had the model been left to choose."
         )
+    notes += _went_back(report)
     return Answer(
         "interventions", question, plural(total.interventions, "intervention"), "plain", tuple(notes)
     )
+
+
+_TARGETS: Final[dict[RewindTarget, str]] = {
+    "match": "where a match began",
+    "sentence": "the beginning of its sentence",
+    "text": "the beginning of the text",
+}
+
+
+def _went_back(report: LogReport) -> list[str]:
+    """How often texts could not go back as far as they were to, and what may be said of those that could."""
+    notes = []
+    for one in report.back:
+        notes.append(
+            f"{plural(one.texts, 'text')} that could go back to {_TARGETS[one.back_to]}: {one.fallen:,} "
+            f"({percent(one.rate)}) could not at least once, {plural(one.fallbacks, 'time')} in all."
+        )
+        if one.bound is not None:
+            notes.append(
+                "What they were sampled from is then within that share (total variation) of the model's own "
+                f"distribution given that it says no match, as far as {plural(one.texts, 'text')} can tell."
+            )
+    return notes
 
 
 def _complete(report: LogReport) -> bool:

@@ -17,7 +17,15 @@ from nco_guard.automata.charsets import CharClasses, CharSet, both, complement
 from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.folded_text import FoldedMachine
 from nco_guard.automata.patterns.searching import Machine
-from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, Sequence
+from nco_guard.automata.patterns.syntax import (
+    Alternation,
+    Assertion,
+    Chars,
+    Lookaround,
+    Node,
+    Repeat,
+    Sequence,
+)
 from nco_guard.errors import StateLimitError
 
 __all__ = ["begins_with", "escaping_text", "matching_text"]
@@ -54,7 +62,7 @@ class _Comparison:
         ways = self._told_apart(ways)
         if self._left < 0 or depth > _DEPTH or not ways:
             return False
-        if () in ways and (not exact or all(isinstance(part, (Look, Assertion)) for part in run)):
+        if () in ways and (not exact or all(isinstance(part, (Lookaround, Assertion)) for part in run)):
             return True
         if not run:
             return () in self._opened(ways)
@@ -65,7 +73,9 @@ class _Comparison:
         first, rest = run[0], run[1:]
         if isinstance(first, Alternation):
             return all(on((option, *rest), ways) for option in first.options)
-        if isinstance(first, (Look, Assertion)):  # where a way has no such part, it only makes matches fewer
+        if isinstance(
+            first, (Lookaround, Assertion)
+        ):  # where a way has no such part, it only makes matches fewer
             return on(rest, [*ways, *(way[1:] for way in ways if way and way[0] == first)])
         if isinstance(first, Repeat):
             alike = [w for w in ways if w and isinstance(w[0], Repeat) and self._within(first, w[0], depth)]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from nco_guard.automata.numbered import Numbered
-from nco_guard.automata.patterns.syntax import Assertion, Chars, Look, Node, subnodes
+from nco_guard.automata.patterns.syntax import Assertion, Chars, Lookaround, Node, subnodes
 from nco_guard.automata.patterns.threads import (
     AT_START,
     BEFORE,
@@ -30,7 +30,6 @@ from nco_guard.automata.patterns.threads import (
     Thread,
     ThreadSets,
 )
-from nco_guard.errors import StateLimitError
 
 __all__ = ["LIVENESS_LIMIT", "AlternatingMachine", "Room"]
 
@@ -78,6 +77,7 @@ class AlternatingMachine(ThreadSets):
         """`rule_id` names the rule in errors. `thread_limit` bounds the sum of threads of all Ds, and so the memory."""
         super().__init__(node, every_end=every_end, thread_limit=thread_limit, rule_id=rule_id)
         self.state_limit = state_limit
+        self._stride = self.classes.count
 
         # States: (main D, runner Ds, what precedes).
         self._states: Numbered[tuple[int, tuple[int, ...], int]] = Numbered()
@@ -94,7 +94,7 @@ class AlternatingMachine(ThreadSets):
 
         `seed=False`: no new match may start here (see `planted`).
         """
-        key = (state * self.end + cls) * 2 + seed
+        key = (state * self._stride + cls) * 2 + seed
         reached = self._steps.get(key)
         if reached is None:
             reached = self._steps[key] = self._find_step(state, cls, seed)
@@ -175,16 +175,8 @@ class AlternatingMachine(ThreadSets):
     # -- states ------------------------------------------------------------------------------------------------
 
     def _state(self, key: tuple[int, tuple[int, ...], int]) -> int:
-        state = self._states.find(key)
-        if state is None:
-            if len(self._states) >= self.state_limit:
-                raise StateLimitError(
-                    f"the automaton of this pattern passed its limit of {self.state_limit:,} states; make counted "
-                    "repeats shorter or split the rule",
-                    rule_id=self.rule_id,
-                )
-            state = self._states.add(key)
-        return state
+        mend = "make counted repeats shorter or split the rule"
+        return self._states.state(key, self.state_limit, "the automaton of this pattern", mend, self.rule_id)
 
     @property
     def state_count(self) -> int:
@@ -258,7 +250,7 @@ class AlternatingMachine(ThreadSets):
             return False
         parts = list(subnodes(self.node))
         ends = any(isinstance(p, Assertion) and p.kind in ("text_end", "line_end") for p in parts)
-        if ends and any(isinstance(p, Look) and p.negative for p in parts):
+        if ends and any(isinstance(p, Lookaround) and p.negative for p in parts):
             return False
         sets = (p.ranges for p in parts if isinstance(p, Chars))
         return not any(low <= code <= high for ranges in sets for low, high in ranges)

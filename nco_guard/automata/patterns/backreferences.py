@@ -24,7 +24,7 @@ from nco_guard.automata.cpython import MAXREPEAT, scoped
 from nco_guard.automata.patterns.syntax import (
     EMPTY,
     Chars,
-    Look,
+    Lookaround,
     Node,
     Sequence,
     alternation,
@@ -184,7 +184,9 @@ class _Expansion:
         (body,) = _children(item)
         if op in ("ASSERT", "ASSERT_NOT"):
             ways = self.sequence(body, flags, environment, live - captured)
-            node: Node = Look(alternation([way for _, way in ways]), argument[0] < 0, op == "ASSERT_NOT")
+            node: Node = Lookaround(
+                alternation([way for _, way in ways]), argument[0] < 0, op == "ASSERT_NOT"
+            )
             return [(_with(environment, captured & live, _Unclear.LOOKED_AT), node)]
         low, high = int(argument[0]), None if argument[1] is MAXREPEAT else int(argument[1])
         if high == 0:

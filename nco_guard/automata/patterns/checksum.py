@@ -38,7 +38,7 @@ from nco_guard.automata.patterns.alternating import AlternatingMachine, Room
 from nco_guard.automata.patterns.syntax import Chars, Node, subnodes
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
 
-__all__ = ["CHECKSUMS", "Checksum", "ChecksumMachine", "Luhn", "Mod97"]
+__all__ = ["CHECKSUMS", "ChecksumMachine"]
 
 _MANY_STATES = 100_000  # after half of which a search goes on with a machine of its own
 
@@ -145,6 +145,7 @@ class ChecksumMachine(AlternatingMachine):
         consumed = union(*(part.ranges for part in subnodes(node) if isinstance(part, Chars)))
         values = {value: both(chars, consumed) for value, chars in self.checksum.symbols().items()}
         self.classes = CharClasses([*coarse.sets(), *values.values()])
+        self._stride = self.classes.count
         _, first = np.unique(self.classes.range_classes, return_index=True)
         self._coarse: list[int] = coarse.of(self.classes.starts[first].astype(np.uint32)).tolist()
         self._values = [-1] * self.classes.count
@@ -248,14 +249,6 @@ class ChecksumMachine(AlternatingMachine):
         if known is None:
             known = self._reads[key] = self.checksum.read(state, value)
         return known
-
-    def step(self, state: int, cls: int, *, seed: bool = True) -> int:
-        """The next state, or `~next` if a match that passes completes with this character."""
-        key = (state * self.classes.count + cls) * 2 + seed
-        reached = self._steps.get(key)
-        if reached is None:
-            reached = self._steps[key] = self._find_step(state, cls, seed)
-        return reached
 
     def _find_step(self, state: int, cls: int, seed: bool) -> int:
         main, runners, before = self._states[state]

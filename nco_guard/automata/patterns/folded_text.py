@@ -19,7 +19,6 @@ from nco_guard.automata.charsets import MAX_CODE_POINT, CharClasses, CharSet
 from nco_guard.automata.folding import FoldSpec, break_off, denotable, read_escapes, settle_escapes
 from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import LIVENESS_LIMIT, AlternatingMachine, Room
-from nco_guard.errors import StateLimitError
 
 __all__ = ["FoldedMachine"]
 
@@ -95,14 +94,9 @@ class FoldedMachine:
 
     def _state(self, inner: int, pending: str, prompted: int = 0) -> int:
         key = (inner, pending, prompted)
-        state = self._states.find(key)
-        if state is None:
-            if len(self._states) >= self.state_limit:
-                raise StateLimitError(
-                    f"the automaton of this folded rule passed its limit of {self.state_limit:,} states; split the rule"
-                )
-            state = self._states.add(key)
-        return state
+        return self._states.state(
+            key, self.state_limit, "the automaton of this folded rule", "split the rule"
+        )
 
     @property
     def state_count(self) -> int:

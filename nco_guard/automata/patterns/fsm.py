@@ -19,7 +19,6 @@ from interegular.fsm import anything_else
 from nco_guard.automata.charsets import CharClasses, CharSet, complement, union
 from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import Room
-from nco_guard.errors import StateLimitError
 
 __all__ = ["FsmMachine"]
 
@@ -60,15 +59,10 @@ class FsmMachine:
         self.accepts_empty = self._initial in self._finals
 
     def _state(self, members: frozenset[object]) -> int:
-        state = self._states.find(members)
-        if state is None:
-            if len(self._states) >= self.state_limit:
-                raise StateLimitError(
-                    f"searching for this automaton's words passed the limit of {self.state_limit:,} states; "
-                    "reduce or split the automaton"
-                )
+        known, whose = len(self._states), "the search for this automaton's words"
+        state = self._states.state(members, self.state_limit, whose, "reduce or split the automaton")
+        if len(self._states) > known:
             self._held += len(members)
-            state = self._states.add(members)
         return state
 
     @property

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal
 
 from nco_guard.automata.charsets import MAX_CODE_POINT, CharSet, complement, union
-from nco_guard.automata.patterns.syntax import Alternation, Chars, Look, Node, Repeat, Sequence
+from nco_guard.automata.patterns.syntax import Alternation, Chars, Lookaround, Node, Repeat, Sequence
 
 __all__ = ["LEET", "LETTERS", "accepted", "with_look_alikes"]
 
@@ -128,7 +128,7 @@ def with_look_alikes(node: Node, kind: Literal["letters", "leet"], *, negated: b
         return Alternation(tuple(with_look_alikes(option, kind, negated=negated) for option in node.options))
     if isinstance(node, Repeat):
         return Repeat(with_look_alikes(node.body, kind, negated=negated), node.low, node.high)
-    if isinstance(node, Look):
+    if isinstance(node, Lookaround):
         body = with_look_alikes(node.body, kind, negated=negated != node.negative)
-        return Look(body, node.behind, node.negative)
+        return Lookaround(body, node.behind, node.negative)
     return node

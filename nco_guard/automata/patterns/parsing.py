@@ -24,7 +24,7 @@ from nco_guard.automata.patterns.syntax import (
     Alternation,
     Assertion,
     Chars,
-    Look,
+    Lookaround,
     Node,
     Repeat,
     Sequence,
@@ -108,7 +108,7 @@ def _deeper_than(node: Node, limit: int) -> bool:
                 below.extend(part.items)
             elif isinstance(part, Alternation):
                 below.extend(part.options)
-            elif isinstance(part, (Repeat, Look)):
+            elif isinstance(part, (Repeat, Lookaround)):
                 below.append(part.body)
         level = below
     return bool(level)
@@ -135,7 +135,7 @@ def _node(op: Any, argument: Any, flags: int, pattern: str) -> Node:
         return _at(str(argument), flags)
     if name in ("ASSERT", "ASSERT_NOT"):
         direction, body = argument
-        return Look(_sequence_of(body, flags, pattern), direction < 0, name == "ASSERT_NOT")
+        return Lookaround(_sequence_of(body, flags, pattern), direction < 0, name == "ASSERT_NOT")
     if name == "FAILURE":
         return NOTHING
     construct, remedy = _REFUSED.get(name, (name, "leave it out"))
@@ -184,5 +184,5 @@ def _at(name: str, flags: int) -> Node:
         if flags & re.MULTILINE:
             return Assertion("line_end")
         # `$` also holds before one final newline.
-        return Look(sequence([repeat(Chars(NEWLINE), 0, 1), Assertion("text_end")]), False, False)
+        return Lookaround(sequence([repeat(Chars(NEWLINE), 0, 1), Assertion("text_end")]), False, False)
     return Assertion(_AT_KINDS[name], ascii_only and "BOUNDARY" in name)

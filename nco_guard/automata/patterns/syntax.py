@@ -15,7 +15,7 @@ __all__ = [
     "Alternation",
     "Assertion",
     "Chars",
-    "Look",
+    "Lookaround",
     "Node",
     "Repeat",
     "Sequence",
@@ -73,7 +73,7 @@ class Assertion:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Lookaround:
     """A lookahead, or a lookbehind (`behind`), positive or `negative`."""
 
     body: Node
@@ -81,7 +81,7 @@ class Look:
     negative: bool
 
 
-Node = Chars | Sequence | Alternation | Repeat | Assertion | Look
+Node = Chars | Sequence | Alternation | Repeat | Assertion | Lookaround
 
 EMPTY = Sequence(())
 NOTHING = Alternation(())
@@ -149,7 +149,7 @@ def is_nullable(node: Node) -> bool:
         return any(map(is_nullable, node.options))
     if isinstance(node, Repeat):
         return node.low == 0 or is_nullable(node.body)
-    if isinstance(node, Look):
+    if isinstance(node, Lookaround):
         return not node.negative and is_nullable(node.body)
     return False
 
@@ -164,7 +164,7 @@ def subnodes(node: Node) -> Iterator[Node]:
             stack.extend(current.items)
         elif isinstance(current, Alternation):
             stack.extend(current.options)
-        elif isinstance(current, (Repeat, Look)):
+        elif isinstance(current, (Repeat, Lookaround)):
             stack.append(current.body)
 
 

@@ -24,7 +24,7 @@ from nco_guard.automata.patterns.syntax import (
     Alternation,
     Assertion,
     Chars,
-    Look,
+    Lookaround,
     Node,
     Repeat,
     Sequence,
@@ -237,9 +237,9 @@ class ThreadSets:
         elif isinstance(node, Alternation):
             for option in node.options:
                 self._register_runners(option)
-        elif isinstance(node, (Repeat, Look)):
+        elif isinstance(node, (Repeat, Lookaround)):
             self._register_runners(node.body)
-            if isinstance(node, Look) and node.behind and node.body not in self._runner_of:
+            if isinstance(node, Lookaround) and node.behind and node.body not in self._runner_of:
                 self._runner_of[node.body] = len(self._runner_bodies)
                 self._runner_bodies.append(node.body)
 

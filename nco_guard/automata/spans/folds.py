@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.charsets import MAX_CODE_POINT, code_points
 from nco_guard.automata.folding import FoldSpec, escapes, settled_length
 
-__all__ = ["Folded", "FoldedText", "Originals", "fold", "joined"]
+__all__ = ["Folded", "FoldedText", "Originals", "fold", "fold_arrived", "joined"]
 
 Places = NDArray[np.int64]
 
@@ -29,6 +29,14 @@ class Folded:
     text: str
     starts: Places | None = None
     ends: Places | None = None
+
+    def start(self, at: int) -> int:
+        """Where a character's original begins."""
+        return at if self.starts is None else int(self.starts[at])
+
+    def end(self, at: int) -> int:
+        """Where a character's original ends."""
+        return at + 1 if self.ends is None else int(self.ends[at])
 
 
 _IN_PLACE = Folded("")
@@ -46,6 +54,18 @@ def fold(text: str, spec: FoldSpec) -> Folded:
     starts = np.arange(len(counts)) if denoted.starts is None else denoted.starts
     ends = np.arange(1, len(counts) + 1) if denoted.ends is None else denoted.ends
     return Folded(denoted.text.translate(folds.images), np.repeat(starts, counts), np.repeat(ends, counts))
+
+
+def fold_arrived(pending: str, text: str, spec: FoldSpec, *, final: bool) -> tuple[Folded, int, str]:
+    """Fold more of a text, as far as that is certain: what it folds to, of how many characters, the escape under way.
+
+    `pending`: the escape that was under way before; `final`: the text ends here.
+    """
+    if not spec.json_escapes:
+        return fold(text, spec), len(text), ""
+    text = pending + text
+    cut = len(text) if final else settled_length(text)
+    return fold(text[:cut], spec), cut, text[cut:]
 
 
 class FoldedText:
@@ -70,18 +90,12 @@ class FoldedText:
         if self._trivial:
             self.length = self.settled = self.settled + len(text)
             return text
-        if self._spec.json_escapes:
-            text = self._pending + text
-            cut = len(text) if final else settled_length(text)
-            text, self._pending = text[:cut], text[cut:]
-        if not text:
-            return ""
-        part = fold(text, self._spec)
+        part, cut, self._pending = fold_arrived(self._pending, text, self._spec, final=final)
         if part.text and not (part.starts is None and self._in_place()):
             self._firsts.append(self.length)
             self._parts.append((self.settled, part))
         self.length += len(part.text)
-        self.settled += len(text)
+        self.settled += cut
         return part.text
 
     def _in_place(self) -> bool:
@@ -101,7 +115,7 @@ class FoldedText:
         if index >= self.length:
             return self.settled
         first, place, part = self._part(index)
-        return place + (index - first if part.starts is None else int(part.starts[index - first]))
+        return place + part.start(index - first)
 
     def original(self, span: tuple[int, int]) -> tuple[int, int]:
         """A span of the folded text as one of the original."""
@@ -109,7 +123,7 @@ class FoldedText:
         if span[0] == span[1]:
             return start, start
         first, place, part = self._part(span[1] - 1)
-        return start, place + (span[1] - first if part.ends is None else int(part.ends[span[1] - 1 - first]))
+        return start, place + part.end(span[1] - 1 - first)
 
     def upto(self, place: int) -> int:
         """How many folded characters come from what stands before a place of the original."""

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from nco_guard.automata.folding import FoldSpec
 from nco_guard.automata.patterns.searching import Machine, Plain, plain
-from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Cursor, Runs, runs_of
+from nco_guard.automata.spans.machines import CAME_TRUE, FREE, OVER, Cursor, Runs, find_quiet, runs_of
 from nco_guard.automata.strings.substrings import SubstringSearcher, fold_case
 
 __all__ = [
@@ -41,6 +41,8 @@ _NEVER = -1
 _SHORT = 8
 _WINDOW, _WIDEST = 64, 1 << 12
 _REMEMBERED = 1 << 16
+# After so many steps that no text has taken before, more than one in so many characters, reading ahead is given up.
+_NEW, _OFTEN = 4_096, 8
 
 
 class Follower(Protocol):
@@ -70,6 +72,9 @@ class Follower(Protocol):
 
     def starts(self, place: int) -> Iterator[int]:
         """The places from one on at which a match can begin, in order; the end of the text is the last of them."""
+
+    def candidates(self, place: int) -> Iterator[int]:
+        """The places from one on at which a complete match, or an open one, can begin. For text that is there."""
 
     def next_start(self, place: int) -> int:
         """The first of `starts`; beyond the end of the text the place itself. For text that is fed, in order."""
@@ -321,7 +326,7 @@ class PatternFollower:
             else:
                 self._waits[asked] = place, duty
                 return None
-            duty = self._runs.settle(duty, cls)
+            duty = self._runs.duty_after(duty, cls)
             if duty < 0:
                 certain = place if duty == CAME_TRUE else _NEVER
                 break
@@ -339,6 +344,32 @@ class PatternFollower:
             place += 1
         yield self.high
 
+    def candidates(self, place: int) -> Iterator[int]:
+        """See `Follower`. One pass sees where matches are complete: a look-up per character, and no run."""
+        runs, high = self._runs, self.high
+        machine, count, known = runs.machine, runs.end, runs.ahead
+        at, new = max(self._low, place - runs.reach - 1), 0
+        # No match that is under way began before `fresh`.
+        low, fresh, state = at, max(at, place), machine.start
+        for cls in runs.classes.of_text(self._text[low:high]):
+            move = known.get(state * count + cls)
+            if move is None:
+                new += 1
+                # Where every character leads to something new, to try each place costs less, and far less memory.
+                if machine.crowded or (new > _NEW and new * _OFTEN > at - low):
+                    yield from range(fresh, high + 1)
+                    return
+                move = known[state * count + cls] = _moved(machine, state, cls)
+            at += 1
+            state, matched, clear = move
+            if matched:
+                yield from range(fresh, at)
+                fresh = max(fresh, at)
+            elif clear and at > fresh:
+                fresh = at
+        if not self.closes or not machine.may_end(state):
+            yield from range(fresh, high + 1)
+
     def next_start(self, place: int) -> int:
         """See `Follower`."""
         if self._run is not None and place == self._run.start:
@@ -355,7 +386,7 @@ class PatternFollower:
             for cls in self._window[place - first : last - first]:
                 following = quiet.get(before * width + cls)
                 if following is None:
-                    following = self._find_quiet(before, cls)
+                    following = find_quiet(self._runs, before, cls)
                 if following < 0:
                     self._place, self._before = place, before
                     return place
@@ -367,12 +398,6 @@ class PatternFollower:
     def since(self, place: int) -> int:
         """See `Follower`."""
         return 0
-
-    def _find_quiet(self, before: int, cls: int) -> int:
-        runs = self._runs
-        over = runs.step(runs.begin(before), cls) == (OVER, ())
-        following = runs.quiet[before * (runs.end + 1) + cls] = runs.passed(before, cls) if over else -1
-        return following
 
     def _precedes(self, place: int) -> int:
         """What precedes a place, for runs that begin there."""
@@ -407,17 +432,25 @@ class PatternFollower:
         if not self._runs.crowded:
             return
         run = self._run
-        state, found = (OVER, []) if run is None else (run.state, run.found)
+        states = [] if run is None or run.state == OVER else [run.state]
+        found = [] if run is None else run.found
         duties = [duty for _, ends in found for _, duty in ends if duty != FREE]
-        self._runs, self._before, state, carried = self._runs.carried(self._before, state, duties)
+        self._runs, self._before, states, carried = self._runs.carried(self._before, states, duties)
         if run is not None:
             numbers = {FREE: FREE, **dict(zip(duties, carried, strict=True))}
             found[:] = [(at, tuple((offset, numbers[duty]) for offset, duty in ends)) for at, ends in found]
-            run.state = state
+            run.state = states[0] if states else OVER
             run.trail.clear()
         self._vain.clear()
         self._known.clear()
         self._waits.clear()
+
+
+def _moved(machine: Plain, state: int, cls: int) -> tuple[int, bool, bool]:
+    """The next state, whether a match is complete, and whether none that began before it is under way."""
+    reached, under_way = machine.step(state, cls), machine.step(state, cls, seed=False)
+    is_clear = machine.is_bare(~under_way if under_way < 0 else under_way)
+    return ~reached if reached < 0 else reached, reached < 0, is_clear
 
 
 class _Completion:
@@ -524,6 +557,10 @@ class StringFollower:
     def starts(self, place: int) -> Iterator[int]:
         """See `Follower`."""
         return iter(range(place, self.high + 1))
+
+    def candidates(self, place: int) -> Iterator[int]:
+        """See `Follower`."""
+        return self._strings.places(self._text, place, self.high)
 
     def since(self, place: int) -> int:
         """See `Follower`."""

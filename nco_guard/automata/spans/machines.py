@@ -15,11 +15,19 @@ from nco_guard.automata.patterns.alternating import AlternatingMachine
 from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
 from nco_guard.automata.patterns.fsm import FsmMachine
 from nco_guard.automata.patterns.searching import Plain
-from nco_guard.automata.patterns.syntax import Alternation, Assertion, Chars, Look, Node, Repeat, subnodes
+from nco_guard.automata.patterns.syntax import (
+    Alternation,
+    Assertion,
+    Chars,
+    Lookaround,
+    Node,
+    Repeat,
+    subnodes,
+)
 from nco_guard.automata.patterns.syntax import Sequence as Items
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, TRUE, Thread
 
-__all__ = ["CAME_TRUE", "FREE", "OVER", "Cursor", "PatternRuns", "Runs", "Step", "runs_of"]
+__all__ = ["CAME_TRUE", "FREE", "OVER", "Cursor", "PatternRuns", "Runs", "find_quiet", "runs_of"]
 
 # What a step gives: the next state (`OVER`: no match goes on), and the ends that it completes, each as (0 or 1: before
 # or after the character, the duty that it waits for, or `FREE`), later ends first.
@@ -36,7 +44,7 @@ def reach(node: Node) -> int:
     for part in subnodes(node):
         if isinstance(part, Assertion):
             found = max(found, 1)
-        elif isinstance(part, Look) and part.behind:
+        elif isinstance(part, Lookaround) and part.behind:
             found = max(found, _width(part.body) + reach(part.body))
     return found
 
@@ -59,7 +67,8 @@ class PatternRuns:
 
     `end` is the class of the end of the text. `before` is what precedes a text, as far as it decides what matches from
     a place: `reach + 1` characters lead to the same from anywhere. `quiet` is for whoever looks for starts: by
-    `before * (end + 1) + class` what `passed` gives where no match begins with that character, else -1.
+    `before * (end + 1) + class` what `passed` gives where no match begins with that character, else -1. `ahead` is for
+    whoever looks for complete matches: by `state * end + class` of the machine what a character makes of all matches.
     """
 
     def __init__(self, machine: AlternatingMachine) -> None:
@@ -71,12 +80,13 @@ class PatternRuns:
         self._root = machine._intern({machine._root})
         self.before = machine.bare_start
         self.quiet: dict[int, int] = {}
+        self.ahead: dict[int, tuple[int, bool, bool]] = {}
         self._states: Numbered[tuple[int, tuple[int, ...], int, Sum]] = Numbered()
         self._begun: dict[int, int] = {}
         self._passed: dict[int, int] = {}
         self._steps: dict[int, Step] = {}
         self._duties: Numbered[tuple[int, tuple[int, ...], int]] = Numbered()
-        self._settled: dict[int, int] = {}
+        self._duties_after: dict[int, int] = {}
 
     def passed(self, before: int, cls: int) -> int:
         """What precedes the next place."""
@@ -144,10 +154,10 @@ class PatternRuns:
     def _read(self, cls: int) -> int:
         return self.machine.end if cls == self.end else self.machine._in_pattern(cls)
 
-    def settle(self, duty: int, cls: int) -> int:
+    def duty_after(self, duty: int, cls: int) -> int:
         """What a duty becomes: another one, or whether it came true."""
         key = duty * (self.end + 1) + cls
-        known = self._settled.get(key)
+        known = self._duties_after.get(key)
         if known is None:
             machine = self.machine
             source, runners, before = self._duties[duty]
@@ -161,7 +171,7 @@ class PatternRuns:
                 known = _CAME_FALSE
             else:
                 known = self._duties.number((value, runners, machine._before[coarse]))
-            self._settled[key] = known
+            self._duties_after[key] = known
         return known
 
     @property
@@ -169,22 +179,24 @@ class PatternRuns:
         """Whether so much was found that it is time to go on with those of `carried`."""
         return self.machine.crowded or len(self._states) + len(self._duties) > _MANY
 
-    def carried(self, before: int, state: int, duties: Sequence[int]) -> tuple[Self, int, int, list[int]]:
+    def carried(
+        self, before: int, states: Sequence[int], duties: Sequence[int]
+    ) -> tuple[Self, int, list[int], list[int]]:
         """Runs that know nothing but these, and their numbers there."""
-        held = [self._duties[duty] for duty in duties]
-        ds = [d for source, behind, _ in held for d in (source, *behind)]
-        if state != OVER:
-            main, runners, test, total = self._states[state]
-            ds += (main, *runners)
+        going, held = [self._states[state] for state in states], [self._duties[duty] for duty in duties]
+        ds = [d for main, runners, *_ in going for d in (main, *runners)]
+        ds += [d for source, behind, _ in held for d in (source, *behind)]
         machine, (place,), numbers = self.machine.carried_with((before,), ds)
         fresh = type(self)(machine)
-        if state != OVER:
-            state = fresh._states.number((numbers[main], tuple(numbers[d] for d in runners), test, total))
+        reached = [
+            fresh._states.number((numbers[main], tuple(numbers[d] for d in runners), test, total))
+            for main, runners, test, total in going
+        ]
         found = [
             fresh._duties.number((numbers[source], tuple(numbers[d] for d in behind), after))
             for source, behind, after in held
         ]
-        return fresh, place, state, found
+        return fresh, place, reached, found
 
 
 class FsmRuns:
@@ -195,6 +207,7 @@ class FsmRuns:
     def __init__(self, machine: FsmMachine) -> None:
         self.machine = machine
         self.quiet: dict[int, int] = {}
+        self.ahead: dict[int, tuple[int, bool, bool]] = {}
         self.classes = machine.classes
         self.end = machine.classes.count
         self._members: Numbered[object] = Numbered([machine._initial])
@@ -226,11 +239,13 @@ class FsmRuns:
 
     crowded = False  # a run is a state of the automaton
 
-    def carried(self, before: int, state: int, duties: Sequence[int]) -> tuple[Self, int, int, list[int]]:
+    def carried(
+        self, before: int, states: Sequence[int], duties: Sequence[int]
+    ) -> tuple[Self, int, list[int], list[int]]:
         """See `PatternRuns`."""
-        return self, before, state, list(duties)
+        return self, before, list(states), list(duties)
 
-    def settle(self, duty: int, cls: int) -> int:
+    def duty_after(self, duty: int, cls: int) -> int:
         """See `PatternRuns`: words wait for nothing, so this is never asked."""
         raise ValueError("an automaton has no duties")
 
@@ -244,6 +259,13 @@ def runs_of(machine: Plain) -> Runs:
     if runs is None or runs.crowded:
         machine.runs = runs = FsmRuns(machine) if isinstance(machine, FsmMachine) else PatternRuns(machine)
     return runs
+
+
+def find_quiet(runs: Runs, before: int, cls: int) -> int:
+    """What `runs.quiet` is to hold for a character: what then precedes, or -1 where a match may begin with it."""
+    over = runs.step(runs.begin(before), cls) == (OVER, ())
+    following = runs.quiet[before * (runs.end + 1) + cls] = runs.passed(before, cls) if over else -1
+    return following
 
 
 class _Stepped(Protocol):

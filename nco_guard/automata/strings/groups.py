@@ -21,7 +21,7 @@ from nco_guard.automata.strings.exact import AhoCorasick
 from nco_guard.automata.strings.folded import FoldedAhoCorasick
 from nco_guard.errors import StateLimitError
 
-__all__ = ["SMALL", "StringGroup", "StringKind", "StringList", "regrouped"]
+__all__ = ["StringGroup", "StringKind", "StringList", "regrouped"]
 
 # Groups of at most so many strings are joined with what is added.
 SMALL = 128

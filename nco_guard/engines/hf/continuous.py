@@ -35,10 +35,11 @@ from nco_guard.engines.calls import GenerationResult, GuardLike, guards_for
 from nco_guard.engines.endings import Outcome
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.inputs import check_loaded, encode, first_token, is_chat, logits_width, model_id
-from nco_guard.engines.hf.kinds import count
+from nco_guard.engines.hf.kinds import check_kinds, count
 from nco_guard.engines.hf.options import Settings, refuse_continuous
 from nco_guard.engines.hf.parameters import BatchOptions, Chat
 from nco_guard.engines.hf.requests import RequestsProcessor
+from nco_guard.engines.hf.rewinding import RewindChoice
 from nco_guard.engines.recording import Recording, begun
 from nco_guard.engines.requests import GuardedRequest
 from nco_guard.engines.rows import OnStep
@@ -59,6 +60,8 @@ except ImportError as error:
 
 __all__ = ["ContinuousBatch", "RequestOptions", "RequestResult", "generate_batch"]
 
+# How requests end: continuous batching knows no stop strings and no criteria.
+_ENDS = ("eos", "max_length")
 _POLL_SECONDS = 0.2
 # How long the loop may take from failing its requests to naming the error.
 _GRACE_SECONDS = 2.0
@@ -166,6 +169,8 @@ class ContinuousBatch:
         check_loaded(model, tokenizer)
         self._guard, self._model, self._tokenizer = guard, model, tokenizer
         self._skip_special_tokens = skip_special_tokens
+        check_kinds(options)
+        self._when_blocked = RewindChoice(options.pop("when_blocked", None))
         self._settings = Settings(model, options)
         batching = continuous_batching_config or self._settings.get("continuous_batching_config")
         refuse_continuous(model, options, batching)
@@ -256,7 +261,7 @@ class ContinuousBatch:
                 f"per_request_processors=True in the continuous batching config and a value for the batch"
             ) from error
         bound = self._bind(own, eos_token_id)
-        recording = Recording(begun(own.log, bound, 1, model_id(self._model)), None)
+        recording = Recording(begun(own.log, bound, 1, model_id(self._model), _ENDS), None)
         with self._lock:
             number, self._submitted = self._submitted, self._submitted + 1
             request_id = f"request-{number}"
@@ -319,7 +324,13 @@ class ContinuousBatch:
 
     def _bind(self, guard: GuardLike, eos: int | Sequence[int] | None = None) -> BoundGuard:
         settings = self._settings if eos is None else Settings(self._model, {"eos_token_id": eos})
-        return bind_to_model(guard, self._model, self._tokenizer, settings, self._skip_special_tokens)
+        bound = bind_to_model(guard, self._model, self._tokenizer, settings, self._skip_special_tokens)
+        if self._when_blocked.of(bound) is not None:
+            raise UnsupportedError(
+                "when_blocked='rewind': requests of a continuous batch go back nowhere, since others take their pages "
+                "of the cache; say when_blocked='mask', or use generate"
+            )
+        return bound
 
     def _finish(self, request: GuardedRequest, guard: GuardLike, output: Any) -> RequestResult:
         if request.error is None and output.error is not None:

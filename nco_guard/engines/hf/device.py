@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from transformers import LogitsProcessor
 
+from nco_guard.copies import Begun
 from nco_guard.engines.hf.device_rows import DeviceRows
 from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.hf.processor import check_step
@@ -58,11 +59,9 @@ def chosen_tables(
                 "tables='device': step reports and audits need the host in every step; use tables='host'"
             )
         return bound.device_tables(device)
-    if choice != "auto":
-        if choice != "host":
-            raise UnsupportedError(f"tables={choice!r}: one of 'auto', 'host', 'device'")
+    if choice == "host" or device.type != "cuda" or several or reports or streams or bound.needs_context:
         return None
-    if device.type != "cuda" or several or reports or streams or bound.needs_context:
+    if bound.shape is not None:
         return None
     try:
         return bound.device_tables(device, max_states=_AUTO_STATES)
@@ -70,7 +69,7 @@ def chosen_tables(
         return None
 
 
-class DeviceLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
+class DeviceLogitsProcessor(Begun, LogitsProcessor):  # type: ignore[misc]
     """Makes `model.generate` unable to select a token after which the text could not end well, on the device.
 
     Guarantee: that of `GuardLogitsProcessor`, for one generation: the same scores, bit by bit. What goes wrong is told

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 import torch
 from transformers import LogitsProcessorList
 
 from nco_guard.arguments import function
+from nco_guard.automata import Cutting
 from nco_guard.engines.calls import (
     GenerationResult,
     GuardLike,
@@ -28,27 +30,31 @@ from nco_guard.engines.hf.inputs import (
     pad_token_id,
     refuse_right_padding,
 )
-from nco_guard.engines.hf.kinds import settled
-from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.kinds import for_transformers
+from nco_guard.engines.hf.options import Settings, in_one_place
 from nco_guard.engines.hf.parameters import Chat, GenerationOptions, Prompts, StreamOptions
 from nco_guard.engines.hf.processor import GuardLogitsProcessor
 from nco_guard.engines.hf.rewinding import RewindChoice, RewindingProcessor, put_stop_strings, rewinding_loop
-from nco_guard.engines.hf.streamers import HoldingStreamer, ReaderLeft, TextStream, check_streamer
+from nco_guard.engines.hf.streamers import HoldingStreamer, TextStream, check_streamer, stopped_by
 from nco_guard.engines.recording import Recording, Recordings, begun
 from nco_guard.engines.rows import OnStep
-from nco_guard.engines.streaming import in_pieces
+from nco_guard.engines.streaming import Generate, in_pieces
 from nco_guard.errors import DeadEndError, UnsupportedError
 from nco_guard.policy import Rewind
 from nco_guard.scan import Report
 from nco_guard.session import BoundGuard
-from nco_guard.tokens import Vocabulary
+from nco_guard.tokens import Binding, Borders, Vocabulary, shared_vocabulary
 
 __all__ = [
     "bind_to_model",
     "generate",
     "generate_ids",
     "stream",
+    "stream_run",
 ]
+
+# How texts of `model.generate` end.
+_ENDS = ("eos", "max_length", "stop_strings", "stopping_criteria")
 
 
 def generate(
@@ -60,6 +66,8 @@ def generate(
     *,
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
+    borders: Borders = None,
+    regions: Cutting | None = None,
     on_step: OnStep | None = None,
     tables: TablesChoice = "host",
     **options: Unpack[GenerationOptions],
@@ -78,6 +86,7 @@ def generate(
             on the batch): masks, ends, dead ends, what rules see of the prompt, and the verification are those of its
             guard. Each guard that has an audit sink records its own prompts, as one run.
         skip_special_tokens: how the texts will be decoded; special tokens then add nothing to them.
+        borders: how texts will be cut, as `regions`: see `Guard.bind`; reports are then those of `verify` with either.
         on_step: receives a `StepReport` for each step.
         tables: where masks and states live. "host": in memory, found as texts meet them, which waits for the device in
             every step. "device": with the model, all found beforehand (`BoundGuard.device_tables`), without waiting;
@@ -85,9 +94,8 @@ def generate(
             fit, and nobody needs the host in every step (`on_step`, an audit, a streamer, rules that read the prompt).
         **options: as for `model.generate`; `GenerationOptions` lists them, and `when_blocked` and `rewind`, which say
             whether a text goes back where the model would complete a match. Processors of yours run before the guard.
-            A model's own inputs belong into the mapping of prompts. Generation stops at the
-            tokenizer's end-of-sequence token too where the model's own configuration lacks it, since the text
-            ends there.
+            A model's own inputs belong into the mapping of prompts. Generation stops at the tokenizer's end-of-sequence
+            token too where the model's own configuration lacks it, since the text ends there.
 
     Raises `UnsupportedError` for options under which the guarantee would not hold, `TokenizerError` for
     tokenizers that cannot be modelled, `DeadEndError` where no token is left.
@@ -104,6 +112,8 @@ def generate(
         {**inputs, **options},
         guards=guards,
         skip_special_tokens=skip_special_tokens,
+        borders=borders,
+        regions=regions,
         on_step=on_step,
         tables=tables,
     )
@@ -117,6 +127,8 @@ def stream(
     prompt: str | Chat | torch.Tensor | Mapping[str, Any],
     *,
     skip_special_tokens: bool = True,
+    borders: Borders = None,
+    regions: Cutting | None = None,
     on_step: OnStep | None = None,
     tables: TablesChoice = "host",
     on_result: Callable[[GenerationResult], None] | None = None,
@@ -136,37 +148,49 @@ def stream(
         >>> guard.verify(text).ok
         True
     """
+    own = {
+        "skip_special_tokens": skip_special_tokens,
+        "borders": borders,
+        "regions": regions,
+        "on_step": on_step,
+        "tables": tables,
+    }
+    return in_pieces(stream_run(guard, model, tokenizer, prompt, options, on_result, **own))
+
+
+def stream_run(
+    guard: GuardLike,
+    model: Any,
+    tokenizer: Any,
+    prompt: Any,
+    options: Mapping[str, Any],
+    on_result: Callable[[GenerationResult], None] | None = None,
+    **own: Any,
+) -> Generate:
+    """What a thread runs so that its text can be read as a stream (`engines.streaming`): see `stream`.
+
+    own: what `stream` takes that is no option of a generation.
+    """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "guards" in given:
         raise UnsupportedError("guards: a stream has one prompt; call the stream of its own guard")
     inputs = _encoded(model, tokenizer, prompt, given)
     if "streamer" in given or inputs["input_ids"].shape[0] != 1:
         raise UnsupportedError("stream: takes one prompt and no streamer; use generate")
-    if tables not in ("auto", "host", "device"):
-        raise UnsupportedError(f"tables={tables!r}: one of 'auto', 'host', 'device'")
-    _, settings, rewinds = _checked(model, {**inputs, **given}, on_step)
-    if settings.sequences > 1:
-        raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
-    bounds = [bind_to_model(guard, model, tokenizer, settings, skip_special_tokens)]
+    tables = own.get("tables", "host")
+    _, settings, rewinds = _checked(model, {**inputs, **given}, own.get("on_step"), tables)
+    settings.refuse_several()
+    read = {name: own[name] for name in ("skip_special_tokens", "borders", "regions") if name in own}
+    bounds = [bind_to_model(guard, model, tokenizer, settings, **read)]
     rewinds.settings(bounds, settings, streams=True, tables=tables)
 
-    def generate_in_pieces(write: Callable[[str], None], closed: Event) -> None:
-        criteria = [*given.get("stopping_criteria", ()), ReaderLeft(closed)]
-        arguments = {**inputs, **given, "stopping_criteria": criteria}
-        result = generate_ids(
-            guard,
-            model,
-            tokenizer,
-            arguments,
-            skip_special_tokens=skip_special_tokens,
-            on_step=on_step,
-            tables=tables,
-            on_text=write,
-        )
+    def run(write: Callable[[str], None], left: Event) -> None:
+        arguments = stopped_by(left, {**inputs, **given})
+        result = generate_ids(guard, model, tokenizer, arguments, on_text=write, **own)
         if on_result is not None:
             on_result(result)
 
-    return in_pieces(generate_in_pieces)
+    return run
 
 
 def _encoded(model: Any, tokenizer: Any, prompts: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,15 +209,26 @@ def generate_ids(
     *,
     guards: Sequence[GuardLike | None] | None = None,
     skip_special_tokens: bool = True,
+    borders: Borders = None,
+    regions: Cutting | None = None,
     on_step: OnStep | None = None,
     tables: TablesChoice = "host",
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationResult:
     """The guarded call itself: keyword arguments of `model.generate` in, trimmed ids out."""
-    arguments, settings, choice = _checked(model, options, on_step)
+    arguments, settings, choice = _checked(model, options, on_step, tables)
     _put_prompts(arguments, model, tokenizer, settings)
     of_prompts = guards_for(guard, guards, arguments["input_ids"].shape[0])
-    rows = _rows_of(of_prompts, arguments, model, tokenizer, settings, skip_special_tokens)
+    bind = partial(
+        bind_to_model,
+        model=model,
+        tokenizer=tokenizer,
+        settings=settings,
+        skip_special_tokens=skip_special_tokens,
+        borders=borders,
+        regions=regions,
+    )
+    rows = _rows_of(of_prompts, arguments, tokenizer, settings, bind)
     _put_ends(arguments, rows, settings, tokenizer)
     streamer = _put_streamer(arguments, rows, on_text)
     recording = _recordings(rows, model_id(model), on_step, settings.drafts)
@@ -209,8 +244,9 @@ def generate_ids(
         if isinstance(processor, DeviceLogitsProcessor):
             processor.check()
         result = _settle_all(rows, output, fills=settings.beams > 1)
+        back = None
         if isinstance(processor, RewindingProcessor):
-            result = replace(result, rewinds=processor.counts)
+            result, back = replace(result, rewinds=processor.counts), processor.fell_back()
         finished = True
     except Exception as error:
         recording.failed(error)
@@ -219,7 +255,8 @@ def generate_ids(
         # Whoever reads from it in another thread would wait for ever.
         if not finished and streamer is not None:
             streamer.end()
-    recording.finished(result.outcomes, result.token_ids, result.reports, result.texts)
+    searched = [rows.vocabulary.searched(ids) for ids in result.token_ids]
+    recording.finished(result.outcomes, result.token_ids, result.reports, searched, back)
     refuse_broken(result.reports)
     return result
 
@@ -261,16 +298,13 @@ def _put_prompts(arguments: dict[str, Any], model: Any, tokenizer: Any, settings
 def _rows_of(
     guards: list[GuardLike],
     arguments: Mapping[str, Any],
-    model: Any,
     tokenizer: Any,
     settings: Settings,
-    skip_special_tokens: bool,
+    bind: Callable[[GuardLike], BoundGuard],
 ) -> _Rows:
     """The rows, their guards bound."""
     distinct = list({id(each): each for each in guards}.values())
-    bound_of = {
-        id(each): bind_to_model(each, model, tokenizer, settings, skip_special_tokens) for each in distinct
-    }
+    bound_of = {id(each): bind(each) for each in distinct}
     bounds = [bound_of[id(each)] for each in guards]
     vocabulary = common_vocabulary(bounds)
     pad = pad_token_id(settings, tokenizer, vocabulary)
@@ -379,15 +413,17 @@ def _put_loop(
 
 
 def _checked(
-    model: Any, options: Mapping[str, Any], on_step: OnStep | None
+    model: Any, options: Mapping[str, Any], on_step: OnStep | None, tables: TablesChoice
 ) -> tuple[dict[str, Any], Settings, RewindChoice]:
     """The options that were given, and how `model.generate` will read them; what cannot be meant is refused."""
     if on_step is not None:
         function("on_step", on_step, "a function that takes a StepReport")
+    if tables not in get_args(TablesChoice):
+        raise UnsupportedError(f"tables={tables!r}: one of {', '.join(map(repr, get_args(TablesChoice)))}")
     settings = Settings(model, options)
     settings.refuse_unsupported()
     settings.refuse_unknown()
-    arguments = settled(options)
+    arguments = for_transformers(options)
     return arguments, settings, RewindChoice.taken(arguments)
 
 
@@ -397,6 +433,8 @@ def bind_to_model(
     tokenizer: Any,
     settings: Settings | None = None,
     skip_special_tokens: bool = True,
+    borders: Borders = None,
+    regions: Cutting | None = None,
 ) -> BoundGuard:
     """The guard bound as a generation with these settings binds it (None: those of the model).
 
@@ -408,7 +446,15 @@ def bind_to_model(
         vocab_width=logits_width(model),
         skip_special_tokens=skip_special_tokens,
         eos_token_ids=sorted(settings.eos_token_ids),
+        borders=borders,
+        regions=regions,
     )
+
+
+def vocabulary_of(model: Any, tokenizer: Any, settings: Settings, skip_special_tokens: bool) -> Vocabulary:
+    """What a generation with these settings reads the tokenizer as, where nothing cuts its texts."""
+    ends = sorted(settings.eos_token_ids)
+    return shared_vocabulary(tokenizer, Binding.checked(logits_width(model), skip_special_tokens, ends))
 
 
 def _recordings(rows: _Rows, model: str | None, on_step: OnStep | None, drafts: bool) -> Recordings:
@@ -419,7 +465,7 @@ def _recordings(rows: _Rows, model: str | None, on_step: OnStep | None, drafts: 
         for key, each, bound in zip(keys, rows.guards, rows.bounds, strict=True):
             if key not in runs:
                 own = rows.count * keys.count(key) // len(keys)
-                runs[key] = Recording(begun(each.log, bound, own, model), None, drafts)
+                runs[key] = Recording(begun(each.log, bound, own, model, _ENDS), None, drafts)
     except Exception as error:
         for run in runs.values():
             run.failed(error)
@@ -434,7 +480,7 @@ def _in_the_outcome(_: str) -> None:
 
 def _run(model: Any, arguments: dict[str, Any], beams: int) -> Any:
     try:
-        return model.generate(**arguments)
+        return model.generate(**in_one_place(model, arguments))
     except RuntimeError as error:
         # torch's complaint where fewer candidates are left than beams ask for; it has no type of its own.
         if beams > 1 and "multinomial" in str(error):

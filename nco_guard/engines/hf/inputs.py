@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
+from jinja2.exceptions import TemplateError
 
-from nco_guard.arguments import whole_characters
+from nco_guard.arguments import as_whole, whole_characters
 from nco_guard.engines.hf.options import Settings
 from nco_guard.errors import UnsupportedError
 from nco_guard.tokens import Vocabulary
@@ -24,6 +28,7 @@ __all__ = [
     "model_id",
     "pad_token_id",
     "refuse_right_padding",
+    "render_chat",
 ]
 
 
@@ -60,13 +65,14 @@ def encode(tokenizer: Any, model: Any, prompts: Any) -> dict[str, Any]:
             prefilled = {prompt[-1].get("role") == "assistant" for prompt in batch}
             if len(prefilled) > 1:
                 raise UnsupportedError("chats that end with the assistant and others cannot share a batch")
-            encoded = tokenizer.apply_chat_template(
-                batch,
-                add_generation_prompt=not all(prefilled),
-                continue_final_message=all(prefilled),
-                return_dict=True,
-                **options,
-            )
+            with _typed([message for chat in batch for message in chat]):
+                encoded = tokenizer.apply_chat_template(
+                    batch,
+                    add_generation_prompt=not all(prefilled),
+                    continue_final_message=all(prefilled),
+                    return_dict=True,
+                    **options,
+                )
         else:
             raise UnsupportedError(
                 "prompts: give a string, strings, a chat (list of messages), chats, a tensor of ids, or what "
@@ -83,12 +89,77 @@ def encode_text(tokenizer: Any, model: Any, text: str, *, special: bool = False)
     return _on_device(tokenizer(text, return_tensors="pt", add_special_tokens=special), model)
 
 
+def render_chat(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    answered: bool = True,
+) -> str:
+    """The prompt that the tokenizer's chat template makes. `UnsupportedError` if the template refuses.
+
+    answered: the beginning of an answer is part of it.
+    """
+    make = partial(
+        tokenizer.apply_chat_template,
+        tools=list(tools) if tools else None,
+        add_generation_prompt=answered,
+        tokenize=False,
+    )
+    with _typed(messages):
+        try:
+            prompt: str = make(list(messages))
+        except TypeError:
+            # Some templates put arguments of calls together with text.
+            if (written := _with_written_arguments(messages)) == list(messages):
+                raise
+            prompt = make(written)
+    return prompt
+
+
+def _with_written_arguments(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages, arguments of calls as JSON in a string."""
+
+    def written(call: Mapping[str, Any]) -> Mapping[str, Any]:
+        function = call["function"]
+        return {
+            **call,
+            "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)},
+        }
+
+    return [
+        {**one, "tool_calls": [written(call) for call in one["tool_calls"]]} if one.get("tool_calls") else one
+        for one in messages
+    ]
+
+
+@contextmanager
+def _typed(messages: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """What a chat template raises where it refuses messages, as `UnsupportedError`."""
+    try:
+        yield
+    except (TemplateError, TypeError, KeyError) as error:
+        roles = ", ".join(str(message.get("role")) for message in messages)
+        raise UnsupportedError(f"the chat template refuses these messages (roles: {roles})") from error
+
+
 def _on_device(encoded: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    device = _device_of(model)
     return {
-        name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+        name: value.to(device) if isinstance(value, torch.Tensor) else value
         for name, value in encoded.items()
         if name != "token_type_ids"
     }
+
+
+def _device_of(model: Any) -> torch.device:
+    """Where the model takes its ids: weights that lie on the disk have no device, and are worked with on one."""
+    device: torch.device = model.device
+    if device.type == "meta":
+        hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+        at = getattr(hook, "execution_device", None)  # a number, too
+        device = torch.device("cpu" if at is None else at)
+    return device
 
 
 def check_loaded(model: Any, tokenizer: Any) -> None:
@@ -142,7 +213,7 @@ def first_token(model: Any, tokenizer: Any, settings: Settings) -> torch.Tensor:
             "an empty prompt needs a tokenizer or a model with a beginning-of-sequence token; give some text, or "
             "bos_token_id"
         )
-    return torch.tensor([[int(begin)]], device=model.device)
+    return torch.tensor([[int(begin)]], device=_device_of(model))
 
 
 def fill_empty_prompts(arguments: dict[str, Any], first: Callable[[], torch.Tensor]) -> None:
@@ -165,7 +236,10 @@ def refuse_right_padding(arguments: Mapping[str, Any]) -> None:
 
 def logits_width(model: Any) -> int:
     """Columns of the model's logits."""
-    weight = getattr(model.get_output_embeddings(), "weight", None)
+    head = model.get_output_embeddings()
+    if (width := as_whole(getattr(head, "out_features", None))) is not None:
+        return width  # packed weights have another shape
+    weight = getattr(head, "weight", None)
     return int(model.config.get_text_config().vocab_size if weight is None else weight.shape[0])
 
 

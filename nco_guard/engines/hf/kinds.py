@@ -24,7 +24,7 @@ from nco_guard.engines.hf.parameters import GenerationOptions
 from nco_guard.errors import UnsupportedError
 from nco_guard.policy import Rewind
 
-__all__ = ["OWN_OPTIONS", "check_kinds", "count", "settled", "stop_strings"]
+__all__ = ["OWN_OPTIONS", "check_kinds", "count", "for_transformers", "stop_strings"]
 
 #: Options of a generation that are the guard's own: transformers does not know them.
 OWN_OPTIONS = ("when_blocked", "rewind")
@@ -205,7 +205,7 @@ def stop_strings(value: Any, name: str = "stop") -> tuple[str, ...]:
     return tuple(stops)
 
 
-def settled(options: Mapping[str, Any]) -> dict[str, Any]:
+def for_transformers(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as transformers takes them: without None, and numbers as floats where it insists on them."""
     return {
         name: float(value) if name in _FLOATS else value

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationMixin
 
-from nco_guard.arguments import as_whole, meant, near, token_ids
-from nco_guard.engines.hf.kinds import OWN_OPTIONS, check_kinds, count
+from nco_guard.arguments import as_whole, token_ids
+from nco_guard.engines.hf.kinds import check_kinds, count
+from nco_guard.engines.hf.words import call_options, config_options, unknown_option
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["Settings", "refuse_continuous"]
+__all__ = ["Settings", "in_one_place", "refuse_continuous"]
 
 _OTHER_LOOP = "it replaces the decoding loop, where processors may not be asked"
 _FORCES = "it forces a token whatever the guard forbids"
@@ -57,16 +58,6 @@ _REFUSED_CONTINUOUS = {
     **dict.fromkeys(("bad_words_ids", "sequence_bias", "exponential_decay_length_penalty"), _MISLED),
     **dict.fromkeys(("begin_suppress_tokens", "guidance_scale", "watermarking_config"), _MISLED),
 }
-# What people write for options when they come from other libraries.
-_SYNONYMS = {
-    **dict.fromkeys(("max_tokens", "max_output_tokens", "max_completion_tokens"), "max_new_tokens"),
-    **dict.fromkeys(("stop", "stop_sequence", "stop_sequences"), "stop_strings"),
-    **dict.fromkeys(("n", "num_return"), "num_return_sequences"),
-    **dict.fromkeys(("temp", "temprature"), "temperature"),
-    **dict.fromkeys(("processors", "logit_processor", "logits_processors"), "logits_processor"),
-}
-# `model.generate` takes these out of its keywords before it looks what is left.
-_TAKEN_OUT = ("tokenizer", "assistant_tokenizer", "trust_remote_code")
 _HOST = "masks are made by the host once the last token is known"
 
 
@@ -86,10 +77,10 @@ _OF_THE_MODEL = (
 )
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
+def _unknown(name: str, known: frozenset[str]) -> str:
     """The message about an option that nobody knows."""
-    otherwise = "; leave it out (transformers.GenerationConfig says which there are)"
-    return f"{name}: generation has no such option{meant(near(name, known, _SYNONYMS), otherwise)}"
+    otherwise = "leave it out (transformers.GenerationConfig says which there are)"
+    return f"{name}: generation has no such option{unknown_option(name, known, _ARGUMENTS, otherwise)}"
 
 
 class Settings:
@@ -132,6 +123,11 @@ class Settings:
     def sequences(self) -> int:
         """Number of rows for each prompt: beams, or several texts."""
         return max(self.beams, self.answers)
+
+    def refuse_several(self) -> None:
+        """`UnsupportedError` for what has several rows for a prompt, where text is to be read as it is written."""
+        if self.sequences > 1:
+            raise UnsupportedError("num_beams, num_return_sequences: a stream is one sequence; use generate")
 
     @property
     def answers(self) -> int:
@@ -188,10 +184,10 @@ class Settings:
         validate = getattr(self.model, "_validate_model_kwargs", None)
         if validate is None or type(self.model).generate is not GenerationMixin.generate:
             return  # a `generate` of its own takes what it likes
-        known = {*vars(GenerationConfig()), *inspect.signature(GenerationMixin.generate).parameters}
+        known = call_options()
         given = self._options.get("generation_config")
         for name, value in self._options.items():
-            if value is None or name in known or name in (*_TAKEN_OUT, *OWN_OPTIONS) or hasattr(given, name):
+            if value is None or name in known or hasattr(given, name):
                 continue
             try:
                 validate({name: value})
@@ -232,6 +228,23 @@ class Settings:
             raise UnsupportedError("assistant_model: it needs the same vocabulary as the model")
 
 
+def in_one_place(model: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `model.generate` of which its `generation_config`, where there is one, says all that it can say.
+
+    transformers does the same with the rest, and warns that it will not for ever.
+    """
+    given = arguments.get("generation_config")
+    if given is None or type(model).generate is not GenerationMixin.generate:
+        return dict(arguments)
+    config = copy.deepcopy(given)
+    said = {name for name, value in arguments.items() if value is not None and hasattr(config, name)}
+    config.update(**{name: arguments[name] for name in said})
+    return {
+        **{name: value for name, value in arguments.items() if name not in said},
+        "generation_config": config,
+    }
+
+
 def refuse_continuous(model: Any, options: Mapping[str, Any], batching: Any) -> None:
     """Raise `UnsupportedError` for what continuous batching cannot do under a guard, or would silently ignore.
 
@@ -248,10 +261,9 @@ def refuse_continuous(model: Any, options: Mapping[str, Any], batching: Any) -> 
             "destroy_cached_continuous_batching_manager() first"
         )
     given = options.get("generation_config")
-    known = vars(GenerationConfig())
     for name in options:
-        if name != "generation_config" and name not in known:
-            raise UnsupportedError(_unknown(name, known))
+        if name != "generation_config" and name not in config_options():
+            raise UnsupportedError(_unknown(name, config_options()))
     if settings.beams > 1:
         raise UnsupportedError(f"num_beams: {_UNHEARD}; leave it out")
     if settings.answers > 1:

@@ -33,7 +33,7 @@ _Stop = Callable[..., Any]
 class BatchOptions(TypedDict, total=False):
     """What continuous batching can be told beside limits: fields of transformers' `GenerationConfig`, or one of these.
 
-    Their meaning is that of transformers.
+    Their meaning is that of transformers. One is the guard's own: `when_blocked="mask"`, where a policy says otherwise.
     """
 
     generation_config: GenerationConfig | None
@@ -74,6 +74,7 @@ class BatchOptions(TypedDict, total=False):
     top_p: float | None
     typical_p: float | None
     use_cache: bool | None
+    when_blocked: Literal["mask", "rewind"] | None
 
 
 class StreamOptions(BatchOptions, total=False):
@@ -111,7 +112,6 @@ class StreamOptions(BatchOptions, total=False):
     stopping_criteria: Sequence[_Stop] | None
     synced_gpus: bool | None
     watermarking_config: WatermarkingConfig | Mapping[str, Any] | None
-    when_blocked: Literal["mask", "rewind"] | None
 
 
 class GenerationOptions(StreamOptions, total=False):

@@ -12,7 +12,7 @@ from nco_guard.engines.hf.generation import generate_ids
 from nco_guard.engines.rows import OnStep
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["GuardedModel", "WrappedPipeline", "unwrap", "wrap"]
+__all__ = ["WrappedPipeline", "unwrap", "wrap"]
 
 # What is handed out describes the pipeline and its model. Anything else may lead to text: it is refused, so that what a
 # later transformers adds is refused too.
@@ -157,8 +157,8 @@ class WrappedPipeline:
         """The pipeline's model: what describes it, and a guarded `generate`."""
         return self._model(None)
 
-    def under(self, guard: GuardLike) -> WrappedPipeline:
-        """This pipeline under another guard."""
+    def with_guard(self, guard: GuardLike) -> WrappedPipeline:
+        """This pipeline under another guard, in place of this one."""
         return WrappedPipeline(guard, self._pipe, self._on_step, self._on_result)
 
     def _model(self, skip: bool | None) -> GuardedModel:

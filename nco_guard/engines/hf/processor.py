@@ -13,6 +13,7 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.arguments import function
+from nco_guard.copies import Begun
 from nco_guard.engines.calls import common_vocabulary
 from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.rows import LiveRows, OnStep, RowMasker, forced_token, kept_limit, tokens_left
@@ -30,7 +31,7 @@ from nco_guard.session.rows import Ids, LimitMet, RowTracker, Violation, in_fres
 __all__ = ["GuardLogitsProcessor", "check_step"]
 
 
-class GuardLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
+class GuardLogitsProcessor(Begun, LogitsProcessor):  # type: ignore[misc]
     """Makes `model.generate` unable to select a token after which the text could not end well.
 
     Guarantee: the columns of forbidden tokens are -inf, penalties of soft rules are subtracted, and every

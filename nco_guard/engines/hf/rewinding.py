@@ -7,6 +7,7 @@ to act it acts between them, as it does otherwise.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +22,12 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEnc
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.passes import passes_of
 from nco_guard.engines.hf.processor import check_step
+from nco_guard.engines.recording import FellBack
 from nco_guard.engines.rows import LiveRows, RowMasker, StepReport
 from nco_guard.engines.tensors import scores_of
 from nco_guard.errors import StateLimitError, UnsupportedError
 from nco_guard.policy import Rewind
-from nco_guard.rewinding import Blocked, MatchStarts, RewindCounts, RewindingRow, Settled
+from nco_guard.rewinding import MatchStarts, RewindCounts, RewindingRow, Rewound
 from nco_guard.rewinding.prefixes import Probabilities
 from nco_guard.session import BoundGuard, TextState
 from nco_guard.session.rows import LimitMet, in_fresh_tables
@@ -81,10 +83,16 @@ class RewindChoice:
 
         Errors: `UnsupportedError` for what cannot go back.
         """
-        wanted = [self._of(bound) for bound in bounds]
+        wanted = [self.of(bound) for bound in bounds]
         given = [one for one in wanted if one is not None]
+        if options.beams > 1:
+            _warn_of_renormalizing(options)
         if options.beams > 1 or not given:
             return None
+        if any(bound.shape is not None for bound in bounds):
+            raise UnsupportedError(
+                "when_blocked='rewind': a text of a shape does not go back; say when_blocked='mask'"
+            )
         if len(given) < len(wanted):
             raise UnsupportedError(
                 "when_blocked: the policies of these prompts differ in it; say which for all, as when_blocked='mask'"
@@ -93,18 +101,41 @@ class RewindChoice:
             raise UnsupportedError(
                 "rewind: a text that may go back to its beginning cannot be streamed; use back_to='match' or 'sentence'"
             )
+        if any(bound.vocabulary.borders or bound.vocabulary.regions is not None for bound in bounds):
+            raise UnsupportedError(
+                "when_blocked='rewind': where a match began is not followed where texts are cut; leave borders and "
+                "regions out, or say when_blocked='mask'"
+            )
         if tables == "device":
             raise UnsupportedError("when_blocked='rewind': tables are the host's then; leave tables out")
+        cache = options.get("cache_implementation")
+        if isinstance(cache, str) and cache.startswith("offloaded"):
+            raise UnsupportedError(
+                f"cache_implementation={cache!r}: what is on its way to the host cannot be taken back; leave it "
+                f"out, or say when_blocked='mask'"
+            )
         for name, reason in _NOT_BACK.items():
             value = options.get(name)
             if value is not None and value is not False and not (name == "guidance_scale" and value == 1):
                 raise UnsupportedError(f"{name}: {reason}; leave it out, or say when_blocked='mask'")
         return given
 
-    def _of(self, bound: BoundGuard) -> Rewind | None:
+    def of(self, bound: BoundGuard) -> Rewind | None:
+        """How texts under a policy go back; None: the mask acts."""
         policy = bound.policy
         when = self.when_blocked or ("rewind" if self.rewind is not None else policy.when_blocked)
         return None if when == "mask" else self.rewind or policy.rewind or Rewind()
+
+
+def _warn_of_renormalizing(options: Settings) -> None:
+    """It undoes that a beam pays for what was blocked."""
+    if options.get("renormalize_logits"):
+        warnings.warn(
+            "renormalize_logits: beams that were led to something forbidden are then not less probable for it, and win "
+            "with what they say in its place; leave it out",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 class RewindingProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -137,6 +168,12 @@ class RewindingProcessor(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Nothing is changed here."""
         return scores
+
+    def fell_back(self) -> list[FellBack]:
+        """What is recorded of each row, once all are over."""
+        count = len(self.counts)
+        targets = [self.settings[row * len(self.settings) // count].back_to for row in range(count)]
+        return [FellBack(*one) for one in zip(targets, (each.fallbacks for each in self.counts), strict=True)]
 
 
 def put_stop_strings(arguments: dict[str, Any], options: Settings, tokenizer: Any) -> None:
@@ -200,6 +237,31 @@ def _seeds(count: int) -> list[int]:
     return found
 
 
+class _AllowedOfRows(LogitsProcessor):  # type: ignore[misc]
+    """A `prefix_allowed_tokens_fn` asked about some rows alone: after what it does not expect it may allow nothing."""
+
+    def __init__(self, function: Callable[[int, torch.Tensor], list[int]], rows: Sequence[int]) -> None:
+        self._function = function
+        self._rows = rows
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        found = scores.clone()
+        for row in self._rows:
+            own = hf.PrefixConstrainedLogitsProcessor(partial(self._of_row, row), 1)
+            found[row] = own(input_ids[row : row + 1], scores[row : row + 1])[0]
+        return found
+
+    def _of_row(self, row: int, _: int, ids: torch.Tensor) -> list[int]:
+        return self._function(row, ids)
+
+
+def _asked(processor: Any, rows: Sequence[int]) -> Any:
+    """A processor as it is to be asked about these rows."""
+    if type(processor) is hf.PrefixConstrainedLogitsProcessor:
+        return _AllowedOfRows(processor._prefix_allowed_tokens_fn, rows)
+    return processor
+
+
 class _Row:
     """A row of the call: its prompt, what it has decided, and what its text was drawn from."""
 
@@ -209,18 +271,30 @@ class _Row:
         prompt: torch.Tensor,
         bound: BoundGuard,
         decided: RewindingRow,
-        settled: Settled | None,
+        settled: Callable[[], int],
     ) -> None:
         self.number = number
         self.prompt = prompt
         self.bound = bound
         self.decided = decided
         self.settled = settled
-        self.noted: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]] = {}
+        self.noted: list[
+            tuple[torch.Tensor, torch.Tensor]
+        ] = []  # after each prefix: logits, and the scores drawn from
 
     @property
     def ids(self) -> list[int]:
         return self.decided.ids
+
+    def note(self, logits: torch.Tensor, scores: torch.Tensor) -> None:
+        """Keep what the model says here."""
+        self.noted[len(self.ids) :] = [(logits, scores)]
+
+    def forget_cut(self) -> None:
+        """Keep nothing of what was cut off."""
+        if len(self.noted) > len(self.ids) + 1:
+            del self.noted[len(self.ids) + 1 :]
+            self.decided.forget_cut()
 
 
 class _Loop:
@@ -242,7 +316,6 @@ class _Loop:
         self._stops = stops
         self._config = config
         self._streamer = marker.streamer
-        self._starts = {id(bound): MatchStarts(bound) for bound in marker.bounds}
         count = len(prompts)
         seeds = _seeds(count)
         self.rows = [self._row(row, count, seeds[row]) for row in range(count)]
@@ -254,7 +327,8 @@ class _Loop:
         bound, settings = marker.bounds[place], marker.settings[place]
         prompt = self._prompts[number : number + 1]
         context = prompt[0].tolist() if marker.reads_prompt and bound.needs_context else None
-        text, starts = TextState(bound, context), self._starts[id(bound)]
+        text = TextState(bound, context)
+        starts = MatchStarts(bound, text)
         decided = RewindingRow(
             text,
             starts,
@@ -266,13 +340,11 @@ class _Loop:
             on_rewind=None if marker.on_step is None else partial(self._tell, number),
             most=_MEMORY // count,
         )
-        if self._streamer is None:
-            return _Row(number, prompt, bound, decided, None)
-        said = bound.context_bytes(context).decode()
-        whole = starts if settings.back_to == "sentence" else None
-        return _Row(number, prompt, bound, decided, Settled(bound, said, sentences=whole))
+        return _Row(
+            number, prompt, bound, decided, partial(starts.settled, sentences=settings.back_to == "sentence")
+        )
 
-    def _tell(self, row: int, blocked: Blocked) -> None:
+    def _tell(self, row: int, blocked: Rewound) -> None:
         """Hand on that a row goes back."""
         if self._marker.on_step is not None:
             self._marker.on_step(
@@ -312,13 +384,13 @@ class _Loop:
                     penalised
                 )
         final = torch.softmax(self._processed(self._after, rows, penalised), dim=-1)
-        if self._notes:
-            for at, row in enumerate(rows):
-                row.noted[tuple(row.ids)] = raw[at], final[at].log()
         probabilities = final.cpu().numpy()
         for at, row in enumerate(rows):
+            if self._notes:
+                row.note(raw[at].clone(), final[at].log())
             look = _Look(probabilities[at], partial(self._masked, row, scores[at : at + 1]))
             row.decided.visit(look)
+            row.forget_cut()
             row.decided.go()
             self._show(row)
 
@@ -328,24 +400,24 @@ class _Loop:
         """float [rows, width], what processors make of scores.
 
         Those that look at ids are shown rows of one length at a time, each in its place among as many as there are in
-        the call: some count the rows.
+        the call: some count the rows. In the other places there are texts too: those of longer rows, cut, or the first
+        of these again.
         """
         if all(type(one) in _SCORES_ONLY for one in processors):
             return processors(self._prompts[: len(rows)], scores) if processors else scores
         found = scores.clone()
         for length in {len(row.ids) for row in rows}:
-            ids = torch.stack([self._ids(row, length) for row in self.rows])
-            given = scores.new_zeros(len(self.rows), scores.shape[1])
             places = [at for at, row in enumerate(rows) if len(row.ids) == length]
             numbers = [rows[at].number for at in places]
+            shown = [row if len(row.ids) >= length else rows[places[0]] for row in self.rows]
+            ids = torch.stack(
+                [torch.cat([row.prompt[0], row.prompt.new_tensor(row.ids[:length])]) for row in shown]
+            )
+            given = scores[places[:1]].repeat(len(self.rows), 1)
             given[numbers] = scores[places]
-            found[places] = processors(ids, given)[numbers].to(found)
+            asked = LogitsProcessorList(_asked(one, numbers) for one in processors)
+            found[places] = asked(ids, given)[numbers].to(found)
         return found
-
-    def _ids(self, row: _Row, length: int) -> torch.Tensor:
-        """int64 [prompt + length]: a row's text, cut or filled up to a length."""
-        ids = row.ids[:length]
-        return torch.cat([row.prompt[0], row.prompt.new_tensor(ids + [0] * (length - len(ids)))])
 
     def _masked(self, row: _Row, scores: torch.Tensor) -> Probabilities:
         """float [width]: what a row is drawn from where the mask acts: on the scores before what truncates."""
@@ -382,10 +454,10 @@ class _Loop:
 
     def _show(self, row: _Row) -> None:
         """Hand the streamer what stays whatever comes."""
-        if self._streamer is None or row.settled is None:
+        if self._streamer is None:
             return
         decided = row.decided
-        upto = len(row.ids) if decided.is_over else max(decided.shown, row.settled.upto(row.ids))
+        upto = len(row.ids) if decided.is_over else max(decided.shown, row.settled())
         if upto > decided.shown:
             self._streamer.put(torch.tensor(row.ids[decided.shown : upto]))
             decided.shown = upto
@@ -410,21 +482,16 @@ class _Loop:
 
     def _noted(self, which: int, longest: int) -> tuple[torch.Tensor, ...]:
         """float [rows, width] for each step; zeros where a row is over."""
-        nothing = torch.zeros(self.rows[0].bound.vocabulary.width)
+        nothing = torch.zeros_like(self.rows[0].noted[0][which])
         return tuple(
-            torch.stack(
-                [
-                    row.noted[tuple(row.ids[:step])][which] if step < len(row.ids) else nothing
-                    for row in self.rows
-                ]
-            )
+            torch.stack([row.noted[step][which] if step < len(row.ids) else nothing for row in self.rows])
             for step in range(longest)
         )
 
 
 @dataclass(frozen=True)
 class _Look:
-    """See `nco_guard.rewinding.row.Look`."""
+    """See `nco_guard.rewinding.row.Prediction`."""
 
     probabilities: Probabilities
     masked: Callable[[], Probabilities]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Any
 
@@ -15,7 +15,7 @@ from nco_guard.errors import UnsupportedError
 from nco_guard.session import BoundGuard
 from nco_guard.tokens import TextPieces, Vocabulary
 
-__all__ = ["HoldingStreamer", "ReaderLeft", "TextStream", "check_streamer"]
+__all__ = ["HoldingStreamer", "TextStream", "check_streamer", "stopped_by"]
 
 
 class ReaderLeft(StoppingCriteria):  # type: ignore[misc]
@@ -27,6 +27,12 @@ class ReaderLeft(StoppingCriteria):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         """int64 [rows, length] -> bool [rows]."""
         return torch.full((input_ids.shape[0],), self._left.is_set(), device=input_ids.device)
+
+
+def stopped_by(left: Event, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a generation that also stops at its next step once its reader has gone."""
+    criteria = options.get("stopping_criteria") or ()
+    return {**options, "stopping_criteria": [*criteria, ReaderLeft(left)]}
 
 
 class TextStream(BaseStreamer):  # type: ignore[misc]
@@ -112,6 +118,11 @@ def check_streamer(streamer: BaseStreamer, vocabulary: Vocabulary) -> None:
         raise UnsupportedError(
             "streamer: this tokenizer drops the first space of a text, and transformers' text streamers "
             "decode every line on its own, so they show another text than decode(); use "
+            "nco_guard.engines.hf.stream or TextStream"
+        )
+    if vocabulary.borders:
+        raise UnsupportedError(
+            "streamer: transformers' text streamers do not tell borders from other tokens; use "
             "nco_guard.engines.hf.stream or TextStream"
         )
     if bool(streamer.decode_kwargs.get("skip_special_tokens", False)) != vocabulary.skip_special_tokens:

@@ -12,7 +12,7 @@ rules at once, so a policy's digest depends on the rules and not on where they c
 
 Options of all presets: `only` and `except` (lists of short names: `email` for `pii.email`), and `penalty`, `monitor`,
 `context`, `normalize`, `ignore`, `confusables` and `json_escapes` (as on a rule; `case` and `whole_word` are each
-pattern's own). `ldnoobw` also has `languages` and `substring`, `pii` has `valid_only`.
+pattern's own). `ldnoobw` also has `languages` and `substring`, `pii` has `valid_only` and `stop`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
 from nco_guard.errors import PolicyError, PresetError
-from nco_guard.policy._errors import FIELDS, named, near, suggestion
+from nco_guard.policy._errors import FIELDS, like, named, suggestion
 from nco_guard.policy.presets import ldnoobw, pii, pii_paper, secrets
-from nco_guard.policy.presets.table import Examples, Pattern
+from nco_guard.policy.presets.pattern import Early, Examples, Pattern, StopName
 from nco_guard.policy.rules import Rule, StringRule, Texts
 
 __all__ = [
+    "Early",
     "Examples",
     "Pattern",
     "PresetInfo",
@@ -56,7 +57,11 @@ _OWN = {
     "pii": {
         "valid_only": (
             "true: block card numbers and IBANs only if their check digits are right; they are then blocked at "
-            "their last character, not earlier"
+            "their last character, not earlier, unless stop says so"
+        ),
+        "stop": (
+            "late: block where ordinary text no longer looks the same; early: before more of a value shows (an address "
+            "at its @, a card after its first group), at the cost of ordinary text that begins alike"
         ),
     },
 }
@@ -80,6 +85,7 @@ class PresetOptions(TypedDict, total=False):
     languages: Texts | Literal["all"]
     substring: bool
     valid_only: bool
+    stop: StopName
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +134,12 @@ def patterns(name: str) -> tuple[Pattern, ...]:
 def _all_rules(name: str, options: Mapping[str, Any]) -> tuple[Rule, ...]:
     if name == "ldnoobw":
         return ldnoobw.rules(**options)
-    valid_only = options.get("valid_only", False)
+    valid_only, stop = options.get("valid_only", False), options.get("stop", "late")
     if not isinstance(valid_only, bool):
         raise PresetError("true or false is needed", field="valid_only")
-    return tuple(pattern.rule(valid_only=valid_only) for pattern in patterns(name))
+    if stop not in ("late", "early"):
+        raise PresetError("late or early is needed", field="stop")
+    return tuple(pattern.rule(valid_only=valid_only, stop=stop) for pattern in patterns(name))
 
 
 def _short_names(value: Any, option: str, known: Iterable[str], preset: str) -> tuple[str, ...]:
@@ -142,7 +150,7 @@ def _short_names(value: Any, option: str, known: Iterable[str], preset: str) -> 
         if name not in names:
             hint = suggestion(name, names)
             raise PresetError(
-                f"preset {preset!r} has no rule {named(name, names)} here, {hint} (there are: {', '.join(names)})",
+                f"preset {preset!r} has no rule {named(name, names)} here{hint} (there are: {', '.join(names)})",
                 field=option,
             )
     return tuple(value)
@@ -168,7 +176,7 @@ def load(name: str, **given: Unpack[PresetOptions]) -> tuple[Rule, ...]:
             known = (*own, *_SHARED)
             raise PresetError(
                 f"preset {name!r} has no option {named(option, known)}; it has: {', '.join(known)}",
-                field=option if near(option, (*known, *FIELDS)) else None,
+                field=option if like(option, (*known, *FIELDS)) else None,
             )
     rules = _all_rules(name, {option: options[option] for option in own if option in options})
     short = {rule.id.removeprefix(f"{name}."): rule for rule in rules}
@@ -237,6 +245,7 @@ def entry_schemas() -> dict[str, Any]:
             },
             "substring": {"type": "boolean"},
             "valid_only": {"type": "boolean"},
+            "stop": {"enum": ["late", "early"]},
             "languages": {
                 "anyOf": [
                     {"type": "array", "minItems": 1, "items": {"enum": list(ldnoobw.LANGUAGES)}},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-__all__ = ["IBAN", "IBAN_STOP"]
+__all__ = ["IBAN", "IBAN_EARLY", "IBAN_STOP"]
 
 # The structure of the account part (BBAN) behind the two check digits, as the SWIFT IBAN registry writes it:
 # n digits, a letters, c letters or digits.
@@ -27,6 +28,7 @@ _BBAN = {
 # VAT numbers begin like an IBAN: this many digits follow the first two. They must not be blocked.
 _VAT_DIGITS = {"BE": 8, "CZ": 8, "FR": 9, "HR": 9, "LT": 10, "PL": 8, "SE": 10, "SK": 8}
 _CLASS = {"n": "[0-9]", "a": "[A-Z]", "c": "[A-Z0-9]"}
+_SPACE = r"[ \u00a0\u202f]"
 _SEPARATOR = r"[ \u00a0\u202f-]?"
 # Groups of a UUID (8-4-4-4-12) that have the shape of a number of Belgium, Bosnia, Estonia (the first ones, in groups
 # in which nobody writes these), Belgium (the last two) or Andorra (the last four; its banks begin with a 0, which a
@@ -45,8 +47,8 @@ def _parts(structure: str) -> list[tuple[int, str]]:
 
 
 def _first(country: str, limit: int) -> str:
-    """The country's IBAN up to `limit` characters of the account part."""
-    text = f"{country}[0-9]{{2}}"
+    """Up to `limit` characters of the country's account part."""
+    text = ""
     for count, characters in _parts(_BBAN[country]):
         taken = min(count, limit)
         limit -= taken
@@ -55,13 +57,24 @@ def _first(country: str, limit: int) -> str:
     return text
 
 
-def _any(limits: dict[str, int]) -> str:
+def _late(country: str) -> str:
+    """The account part as far as VAT numbers do not look the same."""
+    return _first(country, _VAT_DIGITS.get(country, 7) + 1)
+
+
+def _early(country: str) -> str:
+    """In groups of four, as they are mostly written, no more than the beginning of the second group."""
+    return f"(?:(?={_SPACE}){_first(country, 5)}|{_late(country)})"
+
+
+def _any(account: Callable[[str], str]) -> str:
     """One alternative for all countries that share a structure, so that the pattern stays short."""
     shared: dict[str, list[str]] = {}
-    for country, limit in limits.items():
-        shared.setdefault(_first(country, limit)[2:], []).append(country)
-    return "|".join(f"(?:{'|'.join(countries)}){rest}" for rest, countries in shared.items())
+    for country in _BBAN:
+        shared.setdefault(account(country), []).append(country)
+    return "|".join(f"(?:{'|'.join(countries)})[0-9]{{2}}{rest}" for rest, countries in shared.items())
 
 
-IBAN = rf"{_BEFORE}(?i:{_any(dict.fromkeys(_BBAN, 99))})(?![A-Za-z0-9])"
-IBAN_STOP = rf"{_BEFORE}(?i:{_any({country: _VAT_DIGITS.get(country, 7) + 1 for country in _BBAN})})"
+IBAN = rf"{_BEFORE}(?i:{_any(lambda country: _first(country, 99))})(?![A-Za-z0-9])"
+IBAN_STOP = rf"{_BEFORE}(?i:{_any(_late)})"
+IBAN_EARLY = rf"{_BEFORE}(?i:{_any(_early)})"

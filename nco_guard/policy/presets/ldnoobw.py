@@ -16,7 +16,7 @@ from nco_guard.errors import PresetError
 from nco_guard.policy._errors import named
 from nco_guard.policy.rules import StringRule
 
-__all__ = ["DEFAULT_LANGUAGES", "DESCRIPTION", "LANGUAGES", "rules", "words"]
+__all__ = ["DESCRIPTION", "LANGUAGES", "rules", "words"]
 
 DESCRIPTION = (
     "Obscene and offensive words (the LDNOOBW lists, CC BY 4.0) in 28 languages, one rule per language. "

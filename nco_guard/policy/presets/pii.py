@@ -2,13 +2,15 @@
 
 Digits and Latin letters are ASCII; dashes and spaces are those that text really has (non-breaking, narrow,
 en dash, ...). Every pattern has a `stop_at`, set as early as it can be without blocking ordinary text: dates,
-times, versions, prices, ISBNs, VAT, CAS and order numbers.
+times, versions, prices, ISBNs, VAT, CAS and order numbers. Some have an `early` point too, from which on less of a
+value shows and some of that is blocked.
 """
 
 from __future__ import annotations
 
-from nco_guard.policy.presets.iban import IBAN, IBAN_STOP
-from nco_guard.policy.presets.table import Examples, Pattern
+from nco_guard.policy.presets.addresses import ADDRESSES
+from nco_guard.policy.presets.iban import IBAN, IBAN_EARLY, IBAN_STOP
+from nco_guard.policy.presets.pattern import ALONE_AFTER, ALONE_BEFORE, Early, Examples, Pattern
 
 __all__ = ["DESCRIPTION", "PATTERNS"]
 
@@ -26,8 +28,6 @@ _SPACE = f"[{_SPACES}]"
 _DASH_OR_SPACE = f"[{_SPACES}{_DASHES}]"
 _NO_DIGIT_BEFORE = r"(?<![0-9])"
 _NO_DIGIT_AFTER = r"(?![0-9])"
-_ALONE_BEFORE = r"(?<![A-Za-z0-9])"
-_ALONE_AFTER = r"(?![A-Za-z0-9])"
 
 # E-mail. One character before the @ decides; a final dot before it occurs in old Japanese addresses.
 _LOCAL_END = r"[\w%+-]\.?@"
@@ -75,33 +75,17 @@ _NOT_IN_UUID = "".join(
     )
 )
 # Neither digits after a decimal point, nor a group inside a UUID or an order number (112-3456789-1234567).
-_CARD_BEFORE = rf"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{{4}}-)(?<![0-9]{{3}}-){_NOT_IN_UUID}"
+_CARD_BEFORE_SAID = r"(?<![0-9])(?<![0-9]\.)(?<![0-9A-Fa-f]{4}-)(?<![0-9]{3}-)"
+_CARD_BEFORE = f"{_CARD_BEFORE_SAID}{_NOT_IN_UUID}"
+_CARD_STOP = (
+    rf"{_CARD_BEFORE}(?:(?:{_ISSUERS}){_DASH_OR_SPACE}[0-9]{{4}}{_DASH_OR_SPACE}[0-9]"
+    rf"|(?:{_AMEX}|{_DINERS}){_DASH_OR_SPACE}[0-9]{{6}}{_DASH_OR_SPACE}[0-9]"
+    rf"|(?:{_ISSUERS})(?:{_DASH_OR_SPACE}?[0-9]){{9}})"
+)
 
 # Digits in the middle of a digest: at least four hexadecimal digits on either side, with a letter next to the number.
 # The stop point does not know what follows, so a guard blocks these all the same.
 _NOT_IN_DIGEST = "(?!(?<=[0-9A-Fa-f]{3}[A-Fa-f])[0-9]{13,19}[A-Fa-f][0-9A-Fa-f]{3})"
-
-_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_LONG_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9][0-9])"
-# First octets that are nobody's address: 0, loopback, netmasks and reserved ones. Versions follow a v.
-_IPV4_BEFORE = r"(?<![0-9.vV])(?<![Vv]ersion )(?!0\.|127\.|2[4-9][0-9]\.)"
-# Four single digits are a version or a section, not a host.
-_IPV4_LONG_FIRST = "|".join(
-    r"\.".join(_LONG_OCTET if place == long else _OCTET for place in range(3)) for long in range(3)
-)
-
-_HEX = "[0-9A-Fa-f]"
-_GROUP = f"{_HEX}{{1,4}}"
-# Global unicast, unique local and link-local addresses; everything else is nobody's address.
-_IPV6_FIRST = f"(?<![0-9A-Za-z:.])(?:[23]{_HEX}{{3}}|[Ff][CcDd]{_HEX}{{2}}|[Ff][Ee][89ABab]{_HEX})"
-_IPV6_COMPRESSED = "|".join(
-    f"(?::{_GROUP}){{{before}}}::{_GROUP}(?::{_GROUP}){{0,{5 - before}}}" for before in range(6)
-)
-
-_BASE58 = "[1-9A-HJ-NP-Za-km-z]"
-# Both cases occur in it, unlike in hexadecimal digests.
-_BASE58_MIXED = f"(?={_BASE58}*[A-Z])(?={_BASE58}*[a-z])"
-_BECH32 = "[02-9ac-hj-np-z]"
 
 PATTERNS = (
     Pattern(
@@ -112,6 +96,12 @@ PATTERNS = (
             "E-mail addresses, also internationalised ones; no quoted local parts and no IP literals."
         ),
         reveals="the part before the @, the @, and leading digits of the domain",
+        early=Early(
+            stop_at=_LOCAL_END,
+            reveals="the part before the @",
+            gets_to="jane.doe",
+            blocks=("react@18.2.0", "pkg@1.2.3", "meet @5pm...; user@"),
+        ),
         source="RFC 5321, RFC 6531",
         examples=Examples(
             match=(
@@ -157,6 +147,20 @@ PATTERNS = (
             "groups (IP addresses, colours and grouped numbers look the same until then) or the area code "
             "is 978 or 979 (ISBNs)"
         ),
+        early=Early(
+            stop_at=(
+                rf"{_NO_DIGIT_BEFORE}(?:\({_AREA}\){_SPACE}?[2-9]"
+                rf"|(?!97[89])(?<!97[89]-){_AREA}{_PHONE_SEPARATOR}{_EXCHANGE}(?:{_DASH}|{_PHONE_SOFT}[0-9])"
+                rf"|(?<=\+1{_PHONE_SEPARATOR}){_AREA}{_PHONE_SEPARATOR}[2-9]"
+                rf"|{_AREA}{_PHONE_SEPARATOR}{_EXCHANGE}{_PHONE_SEPARATOR}[0-9]{{4}})"
+            ),
+            reveals=(
+                "the area code, where it stands in brackets or after +1; else that and the exchange, six digits "
+                "(nine where the area code is 978 or 979)"
+            ),
+            gets_to="202-555",
+            blocks=("203.201.210.5", "a total of 234 567 890 items", "NVIDIA driver 535.261.03"),
+        ),
         source="North American Numbering Plan",
         examples=Examples(
             match=(
@@ -196,6 +200,12 @@ PATTERNS = (
             "International phone numbers: a plus sign, then 8 to 15 digits with up to two separators between."
         ),
         reveals="the first seven digits, country code included",
+        early=Early(
+            stop_at=rf"(?<![0-9A-Za-z+])\+[1-9](?:[{_SPACES}.()/{_DASHES}]{{0,2}}[0-9]){{5}}",
+            reveals="the first five digits, country code included",
+            gets_to="+12025",
+            blocks=("+1 000 000", "+3.14159", "a gain of +250000 points"),
+        ),
         source="ITU-T E.164",
         examples=Examples(
             match=(
@@ -234,6 +244,14 @@ PATTERNS = (
             "00 and serial 0000, which are never issued. Nine digits in a row are not taken for one."
         ),
         reveals="the first six digits (seven where spaces separate the groups)",
+        early=Early(
+            stop_at=(
+                rf"{_NO_DIGIT_BEFORE}{_SSN_AREA}(?:{_DASH}{_SSN_GROUP}{_DASH}|{_SPACE}{_SSN_GROUP}{_SPACE}[0-9])"
+            ),
+            reveals="the first five digits",
+            gets_to="078-05",
+            blocks=("ethylene glycol, CAS 107-21-1", "100 20 30 40"),
+        ),
         source="US Social Security Administration",
         examples=Examples(
             match=("078-05-1120", "SSN: 219-09-9999.", "SSN219 09 9999", "123\u201345\u20136789"),
@@ -267,6 +285,14 @@ PATTERNS = (
         ),
         description="US individual taxpayer identification numbers in three groups, with the groups in use.",
         reveals="the first six digits (seven where spaces separate the groups)",
+        early=Early(
+            stop_at=(
+                rf"{_NO_DIGIT_BEFORE}9[0-9]{{2}}(?:{_DASH}{_ITIN_GROUP}{_DASH}|{_SPACE}{_ITIN_GROUP}{_SPACE}[0-9])"
+            ),
+            reveals="the first five digits",
+            gets_to="900-70",
+            blocks=("950-75-8",),
+        ),
         source="US Internal Revenue Service",
         examples=Examples(
             match=("900-70-0000", "ITIN 912 50 1234."),
@@ -285,17 +311,26 @@ PATTERNS = (
     Pattern(
         id="pii.uk_nino",
         regex=(
-            rf"{_ALONE_BEFORE}(?i:{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D])"
-            rf"{_ALONE_AFTER}"
+            rf"{ALONE_BEFORE}(?i:{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D])"
+            rf"{ALONE_AFTER}"
         ),
         stop_at=(
-            rf"{_ALONE_BEFORE}(?:(?i:{_NINO}{_SPACE}[0-9]{{2}}{_SPACE}[0-9]{{2}}{_SPACE}[0-9])"
-            rf"|(?i:{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D]){_ALONE_AFTER})"
+            rf"{ALONE_BEFORE}(?:(?i:{_NINO}{_SPACE}[0-9]{{2}}{_SPACE}[0-9]{{2}}{_SPACE}[0-9])"
+            rf"|(?i:{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D]){ALONE_AFTER})"
         ),
         description="UK national insurance numbers: two letters, six digits, and a letter from A to D.",
         reveals=(
             "the letters and four digits where spaces separate all groups; else all but the last letter, "
             "since two letters and six digits may be any reference number"
+        ),
+        early=Early(
+            stop_at=(
+                rf"{ALONE_BEFORE}(?:(?i:{_NINO}{_SPACE}[0-9]{{2}}{_SPACE}[0-9])"
+                rf"|(?i:{_NINO}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[0-9]{{2}}{_SPACE}?[A-D]){ALONE_AFTER})"
+            ),
+            reveals="the letters and two digits where spaces separate the groups; else all but the last letter",
+            gets_to="AB 12 ",
+            blocks=("rows AB 12 3 and AB 12 4",),
         ),
         source="HM Revenue and Customs",
         examples=Examples(
@@ -315,11 +350,7 @@ PATTERNS = (
     Pattern(
         id="pii.payment_card",
         regex=rf"{_CARD_BEFORE}{_NOT_IN_DIGEST}(?:{_ISSUERS})(?:{_DASH_OR_SPACE}?[0-9]){{9,15}}{_NO_DIGIT_AFTER}",
-        stop_at=(
-            rf"{_CARD_BEFORE}(?:(?:{_ISSUERS}){_DASH_OR_SPACE}[0-9]{{4}}{_DASH_OR_SPACE}[0-9]"
-            rf"|(?:{_AMEX}|{_DINERS}){_DASH_OR_SPACE}[0-9]{{6}}{_DASH_OR_SPACE}[0-9]"
-            rf"|(?:{_ISSUERS})(?:{_DASH_OR_SPACE}?[0-9]){{9}})"
-        ),
+        stop_at=_CARD_STOP,
         description=(
             "Numbers of 13 to 19 digits that begin as Visa, Mastercard, American Express, Diners, Discover, "
             "JCB, UnionPay, Maestro or Mir cards do, with single spaces or hyphens anywhere after the "
@@ -328,6 +359,15 @@ PATTERNS = (
         ),
         checksum="luhn",
         reveals="the first eight digits in groups of four, ten in groups of 4-6-5, else twelve",
+        early=Early(
+            stop_at=rf"{ALONE_BEFORE}{_CARD_BEFORE_SAID}(?:{_ISSUERS})(?:{_DASH_OR_SPACE}[0-9]|[0-9]{{5}})|{_CARD_STOP}",
+            reveals=(
+                "the first four digits, if a space or hyphen follows them; eight, if none does; else, and where a "
+                "letter stands before them, what the usual point reveals"
+            ),
+            gets_to="4111 ",
+            blocks=("4000-5000 units", "order 412345678901", "invoice 5123 2 of 4"),
+        ),
         source="ISO/IEC 7812 and the card schemes' published ranges",
         examples=Examples(
             match=(
@@ -384,6 +424,15 @@ PATTERNS = (
             "country, check digits and the first seven characters of the account part (mostly the bank); "
             "eight to ten in BE, CZ, FR, HR, LT, PL, SE and SK, whose VAT numbers begin alike"
         ),
+        early=Early(
+            stop_at=IBAN_EARLY,
+            reveals=(
+                "country, check digits and the first four characters of the account part, where a space follows "
+                "the check digits; else what the usual point reveals"
+            ),
+            gets_to="DE89 3704 ",
+            blocks=("GB22 were 3 of 12", "AT61 1904 30", "VAT FR12 345678901"),
+        ),
         source="ISO 13616, SWIFT IBAN registry",
         examples=Examples(
             match=(
@@ -408,145 +457,5 @@ PATTERNS = (
             gets_to="DE89 3704 004",
         ),
     ),
-    Pattern(
-        id="pii.ipv4",
-        regex=(
-            rf"{_IPV4_BEFORE}(?:(?:{_IPV4_LONG_FIRST})\.{_OCTET}|[0-9]\.[0-9]\.[0-9]\.{_LONG_OCTET})(?![0-9]|\.[0-9])"
-        ),
-        stop_at=rf"{_IPV4_BEFORE}(?:(?:{_IPV4_LONG_FIRST})\.[0-9]|[0-9]\.[0-9]\.[0-9]\.[1-9][0-9])",
-        description=(
-            "IPv4 addresses except loopback, netmasks and reserved ones. Four single digits, and numbers "
-            "after a v or 'version', are taken for versions; other versions of four small parts look like "
-            "addresses and are blocked."
-        ),
-        reveals="the first three numbers (the network)",
-        source="RFC 791, RFC 1122",
-        examples=Examples(
-            match=(
-                "192.0.2.44",
-                "from 198.51.100.7:8080.",
-                "地址203.0.113.5",
-                "http://10.0.0.1/",
-                "1.2.3.45",
-            ),
-            no_match=(
-                "127.0.0.1",
-                "0.0.0.0",
-                "mask 255.255.255.0",
-                "section 1.2.3.4",
-                "v10.11.12.13",
-                "version 10.2.0.1",
-                "Chrome/120.0.6099.109",
-                "15.01.2024",
-                "192.0.2",
-                "3.14159",
-                "1.2.3.4.5",
-                "256.100.100.100",
-            ),
-            stop=("192.0.2.4", "1.2.3.45"),
-            gets_to="192.0.2.",
-        ),
-    ),
-    Pattern(
-        id="pii.ipv6",
-        regex=rf"{_IPV6_FIRST}(?:(?::{_GROUP}){{7}}|{_IPV6_COMPRESSED})(?![0-9A-Fa-f:])",
-        stop_at=rf"{_IPV6_FIRST}(?:(?::{_GROUP}){{3}}:{_HEX}|(?::{_GROUP}){{0,6}}::{_HEX})",
-        description=(
-            "IPv6 addresses, full or compressed: global (2000::/3), unique local and link-local ones."
-        ),
-        reveals="the first four groups, or what stands before the '::'",
-        source="RFC 4291",
-        examples=Examples(
-            match=(
-                "2001:db8::8a2e:370:7334",
-                "2001:0db8:85a3:0000:0000:8a2e:0370:7334",
-                "[fe80::1]",
-                "2001:DB8:0:0:8:800:200C:417A.",
-                "fd00:1:2:3:4:5::6",
-            ),
-            no_match=(
-                "::1",
-                "std::vector and a::b",
-                "feed::me",
-                "2001:db8::/32",
-                "10:30:45",
-                "2024:10:30:45 in the log",
-                "a[::2]",
-                "12:34:56:78:90:ab",
-                "20010:db8::1",
-            ),
-            stop=("2001:db8::8", "2001:0db8:85a3:0000:1"),
-            gets_to="2001:db8::",
-        ),
-    ),
-    Pattern(
-        id="pii.mac",
-        regex=(
-            rf"(?<![0-9A-Za-z:-])(?:{_HEX}{{2}}(?::{_HEX}{{2}}){{5}}|{_HEX}{{2}}(?:-{_HEX}{{2}}){{5}})"
-            rf"(?![0-9A-Za-z]|[:-]{_HEX})"
-        ),
-        stop_at=(
-            rf"(?<![0-9A-Za-z:-])(?:{_HEX}{{2}}(?::{_HEX}{{2}}){{3}}:{_HEX}|{_HEX}{{2}}(?:-{_HEX}{{2}}){{4}}-{_HEX})"
-        ),
-        description="Hardware addresses (MAC, EUI-48): six pairs with colons or hyphens.",
-        reveals="the first four pairs with colons, five with hyphens (French phone numbers have five pairs)",
-        source="IEEE 802",
-        examples=Examples(
-            match=("00:00:5e:00:53:01", "MAC 00-00-5E-00-53-FF."),
-            no_match=(
-                "10:30:45",
-                "timecode 01:02:03:04",
-                "2024-01-15-10-30-45",
-                "06-12-34-56-78",
-                "550e8400-e29b-41d4-a716-446655440000",
-                "fe80:00:00:5e:00:53:01",
-            ),
-            stop=("00:00:5e:00:5", "00-00-5e-00-53-0"),
-            gets_to="00:00:5e:00:",
-        ),
-    ),
-    Pattern(
-        id="pii.bitcoin",
-        regex=(
-            rf"{_ALONE_BEFORE}(?:bc1{_BECH32}{{39,59}}|[13]{_BASE58_MIXED}{_BASE58}{{25,33}}){_ALONE_AFTER}"
-        ),
-        stop_at=rf"{_ALONE_BEFORE}(?:bc1{_BECH32}{{9}}|[13]{_BASE58_MIXED}{_BASE58}{{15}})",
-        description="Bitcoin addresses: bech32 (bc1...) and Base58 (1..., 3...) with letters of both cases.",
-        reveals=(
-            "the first 11 characters of a bech32 address, and of a Base58 address those up to the 15th or, "
-            "where only one case has occurred by then, up to the first letter of the other"
-        ),
-        source="BIP 173, BIP 13",
-        examples=Examples(
-            match=(
-                "bc1qar0srrr7xfkvy5l643lydnw9re59gtzzwf5mdq",
-                "pay to 1BoatSLRHtKNngkdXEeobR76b53LETtpyT.",
-            ),
-            no_match=(
-                "35c1a4b2f8e97d6c5b4a39281716f5e4",
-                "bc1 and bc2",
-                "123456789123456789123456789123",
-                "31a2b3c4d5e6f718293a4b5c6d7e8f9112345678",
-            ),
-            stop=("bc1qar0srrr7", "1BoatSLRHtKNngkd"),
-            gets_to="bc1qar0srrr",
-        ),
-    ),
-    Pattern(
-        id="pii.ethereum",
-        regex=rf"{_ALONE_BEFORE}0x{_HEX}{{40}}(?!{_HEX})",
-        stop_at=rf"{_ALONE_BEFORE}0x{_HEX}{{17}}",
-        description=(
-            "Ethereum addresses: 0x and 40 hexadecimal digits. Other such constants of more than 64 bits, "
-            "transaction hashes among them, are blocked too."
-        ),
-        reveals="the first 16 hexadecimal digits",
-        source="Ethereum yellow paper",
-        examples=Examples(
-            match=("0x52908400098527886E0F7030069857D2E4169EE7",),
-            no_match=("0xffffffffffffffff", "0xdeadbeef", "52908400098527886E0F7030069857D2E4169EE7"),
-            stop=("0x52908400098527886",),
-            gets_to="0x5290840009852788",
-        ),
-    ),
+    *ADDRESSES,
 )

@@ -5,7 +5,7 @@ They have no `stop_at`: as in the paper, only the token that completes a match i
 
 from __future__ import annotations
 
-from nco_guard.policy.presets.table import Examples, Pattern
+from nco_guard.policy.presets.pattern import Examples, Pattern
 
 __all__ = ["DESCRIPTION", "PATTERNS"]
 

@@ -7,7 +7,7 @@ and a few random characters, so that a text may name a prefix (`ghp_`) or show a
 
 from __future__ import annotations
 
-from nco_guard.policy.presets.table import Examples, Pattern
+from nco_guard.policy.presets.pattern import Examples, Pattern
 
 __all__ = ["DESCRIPTION", "PATTERNS"]
 

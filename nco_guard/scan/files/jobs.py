@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from nco_guard.errors import InputError
 from nco_guard.policy import Policy
-from nco_guard.scan.files.task import FileResult, Task, verify_file
+from nco_guard.scan.files.sources import is_packed
+from nco_guard.scan.files.task import FileResult, FileTask, verify_file
 from nco_guard.scan.verifier import Verifier
 
 __all__ = ["verify_files"]
@@ -27,7 +28,7 @@ _verifier: Verifier | None = None  # of a worker process
 
 def verify_files(
     verifier: Verifier,
-    tasks: Sequence[Task],
+    tasks: Sequence[FileTask],
     *,
     jobs: int = 1,
     progress: Callable[[int], None] | None = None,
@@ -47,7 +48,7 @@ def verify_files(
     policy = verifier.compiled.policy.to_json()
     parts = [(index, piece) for index, task in enumerate(tasks) for piece in _parts(task, part)]
     with ProcessPoolExecutor(min(jobs, max(1, len(parts))), context, _start, (policy,)) as pool:
-        waiting: deque[tuple[int, Task, Future[FileResult]]] = deque()
+        waiting: deque[tuple[int, FileTask, Future[FileResult]]] = deque()
         upcoming = iter(parts)
         current: FileResult | None = None
         last = -1
@@ -74,15 +75,15 @@ def _start(policy: str) -> None:
     _verifier = Verifier(Policy.from_json(policy))
 
 
-def _work(task: Task) -> FileResult:
+def _work(task: FileTask) -> FileResult:
     if _verifier is None:
         raise RuntimeError("this process was not started for it")
     return verify_file(_verifier, task)
 
 
-def _parts(task: Task, size: int) -> Iterator[Task]:
+def _parts(task: FileTask, size: int) -> Iterator[FileTask]:
     source = task.source
-    if source.form == "text" or task.target is not None or source.name.endswith(".gz") or source.size <= size:
+    if source.form == "text" or task.target is not None or is_packed(source.name) or source.size <= size:
         yield task
         return
     for first in range(0, source.size, size):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Leaf", "RecordFields", "leaves", "parse", "replaced", "shown_path"]
+__all__ = ["RecordFields", "RecordText", "leaves", "parse", "replaced", "shown_path"]
 
 # Where a value is: the path of what holds it, and a key or a place in an array.
 Path = tuple["Path | None", str | int]
@@ -23,7 +23,7 @@ class _Object(list[tuple[str, Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class RecordText:
     """One text of a record: a string, a number as it is written, or a key. `index` counts them from the left."""
 
     index: int
@@ -71,22 +71,22 @@ def parse(line: str) -> Any:
     return _DECODER.decode(line)
 
 
-def leaves(record: Any, fields: RecordFields) -> Iterator[Leaf]:
+def leaves(record: Any, fields: RecordFields) -> Iterator[RecordText]:
     """The texts of a record that are asked for, from left to right."""
     index = 0
 
-    def walk(value: Any, path: Path | None, keys: tuple[str, ...], wanted: bool) -> Iterator[Leaf]:
+    def walk(value: Any, path: Path | None, keys: tuple[str, ...], wanted: bool) -> Iterator[RecordText]:
         nonlocal index
         if isinstance(value, str):
             if wanted:
-                yield Leaf(index, value, path)
+                yield RecordText(index, value, path)
             index += 1
         elif isinstance(value, _Object):
             for key, inner in value:
                 inside = (path, key)
                 # A key that was asked for by name is no text of the record.
                 if wanted:
-                    yield Leaf(index, key, inside, is_key=True)
+                    yield RecordText(index, key, inside, is_key=True)
                 index += 1
                 names = (*keys, key) if fields else keys
                 yield from walk(inner, inside, names, fields.asks_for(names) or wanted)

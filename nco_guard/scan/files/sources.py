@@ -17,7 +17,7 @@ from typing import IO, Literal
 
 from nco_guard.errors import InputError
 
-__all__ = ["STDIN", "Form", "Found", "Source", "find_sources", "lines_of", "opened", "texts_of"]
+__all__ = ["STDIN", "Form", "Found", "Source", "find_sources", "is_packed", "lines_of", "texts_of"]
 
 STDIN = "-"
 Form = Literal["text", "jsonl"]
@@ -148,12 +148,17 @@ def _is_binary(path: Path) -> bool:
             return False  # damaged: what is wrong is said when it is read
 
 
+def is_packed(name: str) -> bool:
+    """Whether a file of this name is read, or written, packed."""
+    return name.lower().endswith(".gz")
+
+
 @contextmanager
 def opened(name: str) -> Iterator[IO[bytes]]:
     """A file for reading, unpacked if its name ends in `.gz`; `-` is standard input."""
     if name == STDIN:
         yield sys.stdin.buffer
-    elif name.lower().endswith(".gz"):
+    elif is_packed(name):
         with gzip.open(name, "rb") as packed:
             yield io.BufferedReader(packed)
     else:
@@ -169,7 +174,7 @@ def texts_of(source: Source) -> Iterator[tuple[str, int, list[InputError]]]:
     """
     rest, offset, line, last_bad = b"", 0, 1, 0
     with opened(source.name) as file:
-        left = source.size if source.size and not source.name.lower().endswith(".gz") else None
+        left = source.size if source.size and not is_packed(source.name) else None
         while True:
             wanted = _CHUNK if left is None else min(_CHUNK, left)
             data = _read(file, source.name, wanted) if wanted else b""
@@ -234,7 +239,7 @@ def lines_of(source: Source, size: int = 4 * _CHUNK) -> Iterator[tuple[list[byte
     with opened(source.name) as file:
         place = source.first
         end = source.last
-        if end is None and source.size and not source.name.lower().endswith(".gz"):
+        if end is None and source.size and not is_packed(source.name):
             end = source.size  # a file that grows is read up to here
         if place:
             file.seek(place - 1)

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.charsets import code_points
 from nco_guard.errors import InputError, RedactionError
-from nco_guard.scan.files.records import Leaf, RecordFields, leaves, parse, replaced, shown_path
-from nco_guard.scan.files.sources import STDIN, Source, lines_of, texts_of
+from nco_guard.scan.files.records import RecordFields, RecordText, leaves, parse, replaced, shown_path
+from nco_guard.scan.files.sources import STDIN, Source, is_packed, lines_of, texts_of
 from nco_guard.scan.findings import Finding
 from nco_guard.scan.replacing import Replacer
 from nco_guard.scan.verifier import Verifier
 
-__all__ = ["FileResult", "Place", "Task", "verify_file"]
+__all__ = ["FileResult", "FileTask", "Place", "verify_file"]
 
 _SHOWN_ERRORS = 100
 """So many errors of one file are named; all are counted."""
@@ -85,7 +85,7 @@ class FileResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class FileTask:
     """What is to be done with a file. `target`: where the redacted copy goes, if there is to be one."""
 
     source: Source
@@ -95,7 +95,9 @@ class Task:
     replacement: str | None = None
 
 
-def verify_file(verifier: Verifier, task: Task, progress: Callable[[int], None] | None = None) -> FileResult:
+def verify_file(
+    verifier: Verifier, task: FileTask, progress: Callable[[int], None] | None = None
+) -> FileResult:
     """Verify a file; `progress` is told how many bytes were read. What cannot be read is in the result's errors.
 
     Raises `RedactionError` where a replacement forms a match with what surrounds it; no copy is left then. Memory: a
@@ -132,7 +134,7 @@ def _copy(target: str | None) -> Iterator[IO[str] | None]:
     partial = path.with_name(f"{path.name}.partial")
     try:
         with open(partial, "xb") as raw:
-            if path.name.lower().endswith(".gz"):
+            if is_packed(path.name):
                 with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed, _text(packed) as file:
                     yield file
             else:
@@ -156,7 +158,7 @@ def _text(raw: IO[bytes] | gzip.GzipFile) -> Iterator[IO[str]]:
 
 
 def _verify_text(
-    verifier: Verifier, task: Task, result: FileResult, copy: IO[str] | None, told: Callable[[int], None]
+    verifier: Verifier, task: FileTask, result: FileResult, copy: IO[str] | None, told: Callable[[int], None]
 ) -> None:
     stream, lines = verifier.stream(), _Lines()
     writer = None if copy is None else _Writer(verifier, task.replacement, copy)
@@ -268,7 +270,7 @@ class _Lines:
 
 
 def _verify_records(
-    verifier: Verifier, task: Task, result: FileResult, copy: IO[str] | None, told: Callable[[int], None]
+    verifier: Verifier, task: FileTask, result: FileResult, copy: IO[str] | None, told: Callable[[int], None]
 ) -> None:
     fields = RecordFields(task.fields)
     # So that a replacement that is forbidden is refused before anything is written.
@@ -289,14 +291,14 @@ def _verify_records(
 class _Batch:
     """Some lines of a file: read first, then verified together."""
 
-    def __init__(self, verifier: Verifier, task: Task, result: FileResult, fields: RecordFields) -> None:
+    def __init__(self, verifier: Verifier, task: FileTask, result: FileResult, fields: RecordFields) -> None:
         self._verifier = verifier
         self._task = task
         self._result = result
         self._fields = fields
         self._number = result.lines
         self.lines: list[tuple[int, str]] = []
-        self._leaves: list[Leaf] = []
+        self._leaves: list[RecordText] = []
         self._owners: list[int] = []  # of each text its place in `lines`
 
     def read(self, raw: bytes) -> None:
@@ -331,7 +333,7 @@ class _Batch:
         """Enter the findings into the result; the lines that are to be written otherwise, by number."""
         texts = [leaf.text for leaf in self._leaves]
         self._result.length += sum(map(len, texts))
-        by_line: dict[int, list[tuple[Leaf, list[Finding]]]] = {}
+        by_line: dict[int, list[tuple[RecordText, list[Finding]]]] = {}
         for index, findings in self._verifier.find_many(texts):
             by_line.setdefault(self._owners[index], []).append((self._leaves[index], findings))
         changed: dict[int, str] = {}
@@ -351,7 +353,9 @@ class _Batch:
                 changed[number] = replaced(line, redacted)
         return changed
 
-    def _redacted(self, found: Sequence[tuple[Leaf, list[Finding]]], replacer: Replacer) -> dict[int, str]:
+    def _redacted(
+        self, found: Sequence[tuple[RecordText, list[Finding]]], replacer: Replacer
+    ) -> dict[int, str]:
         done: dict[int, str] = {}
         for leaf, findings in found:
             hard = [finding for finding in findings if finding.mode == "hard"]

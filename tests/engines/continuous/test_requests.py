@@ -105,7 +105,7 @@ def test_the_audit_log_says_what_that_of_generate_says(demo: Any) -> None:
     model, tokenizer = demo
     policy = Policy(name="digits", rules=(RegexRule(id="digits", regex=r"\d\d\d"),))
 
-    def runs(record: Callable[[Guard], Any]) -> list[list[tuple[Any, ...]]]:
+    def runs(record: Callable[[Guard], Any], *ends: str) -> list[list[tuple[Any, ...]]]:
         sink = MemorySink()
         record(Guard(policy, audit=sink))
         kept: dict[Any, list[tuple[Any, ...]]] = {}
@@ -113,6 +113,8 @@ def test_the_audit_log_says_what_that_of_generate_says(demo: Any) -> None:
             fields = event.model_dump(
                 exclude={"run_id", "time", "monotonic_ns", "seconds", "removed_probability"}
             )
+            if view := fields.get("decode_view"):
+                assert view.pop("covered_ends") == ends  # how texts can end is all that the two differ in
             assert fields["number"] == len(kept.setdefault(event.run_id, []))
             kept[event.run_id].append(tuple(sorted(fields.items(), key=lambda item: item[0])))
         return list(kept.values())
@@ -121,8 +123,11 @@ def test_the_audit_log_says_what_that_of_generate_says(demo: Any) -> None:
         for prompt in DEMO_PROMPTS:
             guard.generate(model, tokenizer, prompt, max_new_tokens=30)
 
-    together = runs(lambda guard: generate_batch(guard, model, tokenizer, DEMO_PROMPTS, max_new_tokens=30))
-    assert together == runs(one_by_one)
+    def at_once(guard: Guard) -> None:
+        generate_batch(guard, model, tokenizer, DEMO_PROMPTS, max_new_tokens=30)
+
+    together = runs(at_once, "eos", "max_length")
+    assert together == runs(one_by_one, "eos", "max_length", "stop_strings", "stopping_criteria")
     assert sum(dict(event)["kind"] == "intervention" for run in together for event in run) > 5
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import sys
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from llama_index.core.base.llms.generic_utils import messages_to_prompt as generic_messages_to_prompt
@@ -22,31 +24,30 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
-from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_prompt
+from llama_index.llms.nco_guard.asked import Asked
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
-from llama_index.llms.nco_guard.decoding import Call, StopAtIds
-from llama_index.llms.nco_guard.fields import LLMFields, NCOGuardFields
-from llama_index.llms.nco_guard.messages import plain_messages, render, tool_selections, writes_calls
+from llama_index.llms.nco_guard.fields import LoadedFields, LoadingLLMFields, NCOGuardFields
+from llama_index.llms.nco_guard.messages import plain_messages, tool_selections
 from llama_index.llms.nco_guard.models import context_window_of, load
-from llama_index.llms.nco_guard.options import (
-    check_generation_options,
-    check_marks,
-    forced_tool,
-    hint,
-    offered,
-    options_of,
-)
+from llama_index.llms.nco_guard.options import StopAtIds, check_generation_options, mend, options_of
 from llama_index.llms.nco_guard.responses import Request
+from llama_index.llms.nco_guard.structured import WritesObjects
+from llama_index.llms.nco_guard.written import loading_of, written_loading
 
-from nco_guard import BoundGuard, Guard
+from nco_guard import BoundGuard, Guard, arguments
 from nco_guard.audit import Sink
 from nco_guard.engines.hf.generation import bind_to_model
-from nco_guard.engines.hf.inputs import encode_text
-from nco_guard.engines.hf.kinds import check_kinds, settled, stop_strings
+from nco_guard.engines.hf.inputs import encode_text, render_chat
+from nco_guard.engines.hf.kinds import check_kinds, for_transformers, stop_strings
+from nco_guard.engines.hf.loading import load_model_id, shared_options
 from nco_guard.engines.hf.options import Settings
+from nco_guard.engines.hf.reply_calls import ReplyCall
+from nco_guard.engines.hf.tool_calls import chat_prompt, tools_refusal
+from nco_guard.engines.hf.weights import WEIGHT_OPTIONS
 from nco_guard.errors import GenerationError, UnsupportedError
-from nco_guard.guards import GuardSource, as_guard, guard_for_call
+from nco_guard.guards import GuardSource, as_guard, guard_for_call, seeing_through_json
+from nco_guard.replies import ReplyFormat, as_reply_format, format_for
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -54,10 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NCOGuardLLM"]
 
-_DEFAULT_MARKS = ("<tool_call>", "</tool_call>")
 
-
-class NCOGuardLLM(Travelling, FunctionCallingLLM):
+class NCOGuardLLM(Travelling, WritesObjects):
     """A local transformers model that keeps a policy, as an LLM for query engines, chat engines, agents and workflows.
 
     Guarantee: no text of a reply matches a hard rule of the policy: not a completion, not a message, not one chunk of a
@@ -70,22 +69,30 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     Args:
         model: a causal language model of transformers, or the path of one.
         tokenizer: its tokenizer; needed with a model object.
-        guard: a `Guard` (with its own audit sink, so without `audit`), a `Policy`, a preset's name or several, or the
+        guard: a `Guard` (without `audit` where it has its own sink), a `Policy`, a preset's name or several, or the
             path of a policy file (`nco_guard.guards`).
         audit: receives the events of every call, each run with LlamaIndex's span id as `parent_id`; never text.
         context_window: prompt and reply together, in tokens; by default, and at most, what the model has.
         max_new_tokens: by default what the model's own configuration says, else 256.
         generate_kwargs: options of `model.generate` for every call. Options given with a call come on top of them, and
-            `guard=`, `stop=` (strings before which the reply ends), `tools=` and `tool_choice=` can be given with a
-            call too. Logits processors of yours run before the guard. Anything else raises `UnsupportedError`.
+            `guard=`, `stop=` (strings before which the reply ends), `tools=`, `tool_choice=`, `strict=` and `shape=`
+            (what the whole reply is to look like: a `Shape`, a JSON Schema, a pydantic class) can be given with a call,
+            too. Logits processors of yours run before the guard. Anything else raises `UnsupportedError`.
         stopping_ids: tokens after which generation stops; they stay in the text.
         is_chat_model: by default, whether the tokenizer has a chat template.
-        tool_call_marks: what the model writes around the JSON of a tool call, or None. Tools are supported if the chat
-            template shows tools and writes such calls, and decoding keeps the marks.
+        reply_format: how the model writes reasoning and calls of tools: a `ReplyFormat`, the name of a shipped one, the
+            path of an entry or a dict. By default it is found by the tokenizer (`nco_guard.replies.format_for`). Tools
+            are supported if the chat template shows them and the format is known. Reasoning is a `ThinkingBlock` of the
+            message, streamed too (`additional_kwargs["thinking_delta"]`), and no part of the text.
+        strict: None: the schemas of objects, and of tools where a call is required or the tool says `strict`, are
+            enforced. True: those of all tools, also where the model may as well talk. False: none; calls have arguments
+            of any kind, objects are what LlamaIndex makes of the reply. A call may say another (`strict=`).
         model_kwargs: for `from_pretrained`, where paths are given.
-        tokenizer_kwargs: the same.
+        tokenizer_kwargs: the same of the tokenizer.
 
-    The remaining arguments are LlamaIndex's own.
+    Where a path is given, `device`, `device_map`, `dtype` (or `torch_dtype`) and `quantization_config` say onto which
+    devices and as which numbers its weights are loaded (`nco_guard.engines.hf.weights.loading_options`). The remaining
+    arguments are LlamaIndex's own.
 
     Cost: at construction, compiling the policy and binding it to the tokenizer; then as `nco_guard`'s engine. A guard
     given with a call costs the same at its first call. One generation runs in one thread; any number of calls may share
@@ -115,7 +122,10 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     _guard: Guard = PrivateAttr()
     _stopping_ids: tuple[int, ...] = PrivateAttr(default=())
     _drop_inputs: frozenset[str] = PrivateAttr(default=frozenset())
-    _marks: tuple[str, str] | None = PrivateAttr(default=None)
+    _form: ReplyFormat | None = PrivateAttr(default=None)
+    _given_form: ReplyFormat | None = PrivateAttr(default=None)
+    _no_tools: str | None = PrivateAttr(default=None)
+    _loading: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def __init__(
         self,
@@ -129,20 +139,23 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         generate_kwargs: Mapping[str, Any] | None = None,
         stopping_ids: Sequence[int] = (),
         is_chat_model: bool | None = None,
-        tool_call_marks: tuple[str, str] | None = _DEFAULT_MARKS,
+        reply_format: ReplyFormat | str | PathLike[str] | Mapping[str, Any] | None = None,
+        strict: bool | None = None,
         model_name: str | None = None,
         model_kwargs: Mapping[str, Any] | None = None,
         tokenizer_kwargs: Mapping[str, Any] | None = None,
-        **options: Unpack[LLMFields],
+        **options: Unpack[LoadingLLMFields],
     ) -> None:
         guard = as_guard(guard, audit=audit)
+        weights: Any = {name: options.pop(name) for name in WEIGHT_OPTIONS if name in options}  # type: ignore[misc]
         if unknown := sorted(set(options) - set(LLM.model_fields)):
-            raise UnsupportedError(f"{', '.join(unknown)}: not an option of NCOGuardLLM; {hint(unknown[0])}")
-        model, tokenizer = load(model, tokenizer, model_kwargs, tokenizer_kwargs)
+            raise UnsupportedError(f"{', '.join(unknown)}: not an option of NCOGuardLLM{mend(unknown[0])}")
+        source = model, tokenizer
+        model, tokenizer = load(model, tokenizer, model_kwargs, tokenizer_kwargs, weights)
         generate = options_of(generate_kwargs)
         longest = max_new_tokens if max_new_tokens is not None else generate.get("max_new_tokens")
         check_generation_options(model, {**generate, "max_new_tokens": longest})
-        check_marks(tool_call_marks)
+        given_form = None if reply_format is None else as_reply_format(reply_format)
         check_kinds({"stopping_ids": stopping_ids}, like="suppress_tokens")
         generate.pop("max_new_tokens", None)
         templated = getattr(tokenizer, "chat_template", None) is not None
@@ -156,15 +169,59 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             max_new_tokens=longest or getattr(model.generation_config, "max_new_tokens", None) or 256,
             is_chat_model=templated if is_chat_model is None else is_chat_model,
             generate_kwargs=generate,
+            strict=None if strict is None else arguments.truth("strict", strict),
             policy_name=guard.policy.name,
             policy_digest=guard.log.digest,
             **{name: value for name, value in options.items() if value is not None},
         )
         self._model, self._tokenizer, self._guard = model, tokenizer, guard
+        self._loading = written_loading(
+            *source, self.model_name, weights, model_kwargs=model_kwargs, tokenizer_kwargs=tokenizer_kwargs
+        )
         self._stopping_ids = tuple(stopping_ids)
-        if templated and tool_call_marks is not None and writes_calls(tokenizer, tool_call_marks):
-            self._marks = tool_call_marks
+        self._given_form = given_form
+        self._form = given_form or format_for(tokenizer, getattr(model.config, "model_type", None))
+        self._no_tools = (
+            tools_refusal(self._form, tokenizer, given=given_form is not None) if templated else ""
+        )
         self._bind(guard, generate)  # a tokenizer that does not fit is refused here
+
+    @classmethod
+    def from_model_id(
+        cls,
+        model_id: str,
+        task: str = "text-generation",
+        *,
+        guard: GuardSource,
+        audit: Sink | None = None,
+        backend: str = "default",
+        model_kwargs: Mapping[str, Any] | None = None,
+        pipeline_kwargs: Mapping[str, Any] | None = None,
+        batch_size: int = 4,
+        **options: Unpack[LoadedFields],
+    ) -> Self:
+        """An LLM by what LangChain's `HuggingFacePipeline.from_model_id` takes, and by arguments of this class.
+
+        `pipeline_kwargs` are `generate_kwargs` here, and `batch_size` is checked and has no meaning: replies are
+        written one by one. Raises what the constructor raises, and `UnsupportedError` for another task or backend.
+        """
+        checked, given = as_guard(guard, audit=audit), dict(options)
+        generate = options_of(pipeline_kwargs, "pipeline_kwargs")
+        if generate.get("return_full_text") is False:
+            del generate["return_full_text"]
+        weights: Any = {name: given.pop(name) for name in WEIGHT_OPTIONS if name in given}
+        model, tokenizer = load_model_id(
+            model_id, task, backend, batch_size=batch_size, model_kwargs=model_kwargs, **weights
+        )
+        fields: Any = {
+            "model_name": str(model_id),
+            **given,
+            "generate_kwargs": {**generate, **options_of(given.get("generate_kwargs"))},
+        }
+        made = cls(model, tokenizer, guard=checked, **fields)
+        words = {"model_kwargs": model_kwargs, "tokenizer_kwargs": shared_options(model_kwargs)}
+        made._loading = written_loading(model_id, None, made.model_name, weights, **words)
+        return made
 
     @classmethod
     def from_huggingface_llm(
@@ -228,10 +285,14 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
         return self.model_copy(update={"generate_kwargs": copy.copy(self.generate_kwargs)})
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        """Settings, as LlamaIndex's own LLMs write them; of the policy its name and digest, never what it forbids."""
-        marks = None if self._marks is None else list(self._marks)
-        own = {"stopping_ids": list(self._stopping_ids), "tool_call_marks": marks}
-        return {**super().to_dict(**kwargs), **own}
+        """Settings, as LlamaIndex's own LLMs write them; of the policy its name and digest, never what it forbids.
+
+        Where the model was loaded from a path, that and the options of loading are settings, too. Credentials and
+        objects among those are not written, and `from_dict` asks for them by name.
+        """
+        form = None if self._given_form is None else self._given_form.model_dump(mode="json")
+        own = {"stopping_ids": list(self._stopping_ids), "reply_format": form}
+        return {**super().to_dict(**kwargs), **own, **self._loading}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
@@ -240,7 +301,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
 
         Raises `UnsupportedError` without a guard, and what the constructor raises.
         """
-        given = settings_of(data, kwargs)
+        given = loading_of(settings_of(data, kwargs), data)
         return cls(given.pop("model", None) or given["model_name"], given.pop("tokenizer", None), **given)
 
     @classmethod
@@ -260,7 +321,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             context_window=self.context_window,
             num_output=self.max_new_tokens,
             is_chat_model=self.is_chat_model,
-            is_function_calling_model=self._marks is not None
+            is_function_calling_model=self._no_tools is None
             and self.is_chat_model
             and not self._custom_messages,
             model_name=self.model_name,
@@ -322,7 +383,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """`chat`, in a thread; the event loop goes on meanwhile."""
-        request = self._chat(messages, kwargs)
+        request = await asyncio.to_thread(self._chat, messages, kwargs)
         return request.message(await request.call.arun())
 
     @llm_chat_callback()
@@ -339,7 +400,7 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
         """`stream_chat` for an event loop, which goes on meanwhile."""
-        request = self._chat(messages, kwargs, streams=True)
+        request = await asyncio.to_thread(self._chat, messages, kwargs, streams=True)
 
         async def chunks() -> ChatResponseAsyncGen:
             async for reply in request.call.astream():
@@ -398,58 +459,32 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
                 prompt = self.completion_to_prompt(prompt)
             elif self.is_chat_model and not self._custom_messages:
                 system = [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
-                prompt = render(self._tokenizer, [*system, {"role": "user", "content": prompt}])
+                prompt = render_chat(self._tokenizer, [*system, {"role": "user", "content": prompt}])
                 special = False
             elif self.system_prompt:
                 prompt = f"{self.system_prompt}\n\n{prompt}"
-        return self._request(prompt, special, kwargs, streams=streams)
+        return self._request(prompt, special, Asked.of_text(kwargs), streams=streams)
 
     def _chat(
         self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], streams: bool = False
     ) -> Request:
-        options = dict(kwargs)
-        tools = offered(options.pop("tools", None))
-        choice = options.pop("tool_choice", None)
-        names = [str(tool.get("function", tool).get("name")) for tool in tools]
-        required, name = forced_tool(choice, bool(options.pop("tool_required", False)), names)
-        single = not options.pop("allow_parallel_tool_calls", True)
-        if choice == "none":
-            tools = []
-        if required and not tools:
-            raise UnsupportedError("a tool call is required and no tools are given")
-        marks = self._marks if tools else None
-        if tools and (marks is None or not self.metadata.is_function_calling_model):
+        asked = Asked.of_chat(kwargs, self.strict)
+        if asked.tools and not self.metadata.is_function_calling_model:
             raise UnsupportedError(
-                "tools: this model's chat template shows no tools, or writes calls in a form that is not known here "
-                "(see tool_call_marks), or messages_to_prompt replaces it"
+                f"tools: {self._no_tools or 'there is no chat template, or messages_to_prompt replaces it'}"
             )
         if self._custom_messages or getattr(self._tokenizer, "chat_template", None) is None:
             to_prompt = self.messages_to_prompt or generic_messages_to_prompt
-            return self._request(to_prompt(messages), True, options, streams=streams)
-        begun = ""
-        if required and marks is not None:
-            # The prompt begins the call, so that the model can only go on with it; up to where tokens part anyway.
-            begun = marks[0] + (f'{{"name": "{name}", "arguments":' if name else '{"name":')
-        prompt = render(self._tokenizer, plain_messages(messages), tools) + begun
-        return self._request(
-            prompt,
-            False,
-            options,
-            streams=streams,
-            marks=marks,
-            begun=begun,
-            single_call=single,
-            requires_call=required,
-        )
+            return self._request(to_prompt(messages), True, asked, streams=streams)
+        prompt = chat_prompt(self._form, self._tokenizer, plain_messages(messages), asked.tools)
+        return self._request(prompt, False, asked, streams=streams)
 
-    def _request(
-        self, prompt: str, special: bool, kwargs: Mapping[str, Any], *, streams: bool, **reading: Any
-    ) -> Request:
-        options = {**self.generate_kwargs, **kwargs}
+    def _request(self, prompt: str, special: bool, asked: Asked, *, streams: bool) -> Request:
+        options = {**self.generate_kwargs, **asked.options}
         guard = guard_for_call(self._guard, options.pop("guard", None))
         stop = stop_strings(options.pop("stop", None))
         check_generation_options(self._model, options)
-        options = settled(options)
+        options = for_transformers(options)
         # Those of a GenerationConfig end the text as well, and are no part of it either.
         stop += stop_strings(
             Settings(self._model, options).get("stop_strings"), "generation_config.stop_strings"
@@ -460,35 +495,53 @@ class NCOGuardLLM(Travelling, FunctionCallingLLM):
             raise UnsupportedError(
                 "num_beams: beam search has no text to show before it ends; call without streaming"
             )
-        inputs = encode_text(self._tokenizer, self._model, prompt, special=special)
-        inputs = {name: value for name, value in inputs.items() if name not in self._drop_inputs}
-        length = inputs["input_ids"].shape[1]
-        if length >= self.context_window:
-            raise UnsupportedError(
-                f"the prompt has {length} tokens and the context window is {self.context_window}; shorten the prompt"
-            )
+        inputs = self._inputs(prompt, special)
+        form = self._form if self.is_chat_model else None
+        begun, shape = asked.enforced(form, self._model, self._tokenizer, prompt)
+        if shape is not None:
+            guard = guard.with_shape(shape)
+        elif asked.tools:
+            guard = seeing_through_json(guard)
+        if begun:
+            inputs = self._inputs(prompt + begun, special)
         config = options.get("generation_config")
         limit = int(
             options.get("max_new_tokens") or getattr(config, "max_new_tokens", None) or self.max_new_tokens
         )
-        options["max_new_tokens"] = min(limit, self.context_window - length)
+        options["max_new_tokens"] = min(limit, self.context_window - inputs["input_ids"].shape[1])
         if self._stopping_ids:
             options["stopping_criteria"] = [
                 *(options.get("stopping_criteria") or ()),
                 StopAtIds(self._stopping_ids),
             ]
-        call = Call(
-            guard=guard,
-            bound=self._bind(guard, options),
-            model=self._model,
-            tokenizer=self._tokenizer,
+        call = ReplyCall(
+            guard,
+            self._model,
+            self._tokenizer,
             inputs=inputs,
             options=options,
             stop=stop,
+            form=form,
+            tools=asked.tools or None,
+            begun=begun,
+            single_call=asked.single_call,
+            requires_call=asked.choice is not None,
+            shape=shape,
+            invalid_as_text=True,
+            after_calls=False,
+            escapes=True,  # agents and programs parse any text
             parent_id=active_span_id.get(),
-            **reading,
         )
         return Request(call)
+
+    def _inputs(self, prompt: str, special: bool) -> dict[str, Any]:
+        inputs = encode_text(self._tokenizer, self._model, prompt, special=special)
+        length = inputs["input_ids"].shape[1]
+        if length >= self.context_window:
+            raise UnsupportedError(
+                f"the prompt has {length} tokens and the context window is {self.context_window}; shorten the prompt"
+            )
+        return {name: value for name, value in inputs.items() if name not in self._drop_inputs}
 
     def _bind(self, guard: Guard, options: Mapping[str, Any]) -> BoundGuard:
         return bind_to_model(guard, self._model, self._tokenizer, Settings(self._model, options))

@@ -10,7 +10,6 @@ from llama_index.llms.nco_guard.registered import MEDIA
 from llama_index.llms.nco_guard.unobserved import UnobservedCalls
 
 from nco_guard import Guard, OnMatch
-from nco_guard.audit import RunRecorder
 from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner, Role
@@ -36,10 +35,10 @@ class ResponseCleaner:
         where: str = "model output",
         failure: Callable[[str], Exception] = GenerationError,
     ) -> None:
-        record = None if guard.log.sink is None else RunRecorder(guard.log.sink, parent_id=parent_id)
+        record = guard.log.own_recorder(parent_id=parent_id)
         self.guard = guard
         self.values = Cleaner(guard, action, replacement=replacement, where=where, record=record)
-        self.redacting = Cleaner(guard, "redact", replacement=replacement, where=where)
+        self.redacting = Cleaner(guard, "redact", replacement=replacement, where=where, record=record)
         self.inside = UnobservedCalls(lambda error: self.values.error(error, failure))
 
     def completion(self, response: CompletionResponse) -> CompletionResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, TypedDict
 
 from llama_index.core.callbacks import CallbackManager
@@ -10,7 +11,10 @@ from llama_index.core.llms.llm import CompletionToPromptType, MessagesToPromptTy
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.types import BaseOutputParser, PydanticProgramMode
 
-__all__ = ["LLMFields", "NCOGuardFields"]
+from nco_guard.engines.hf.weights import WeightOptions
+from nco_guard.replies import ReplyFormat
+
+__all__ = ["LLMFields", "LoadedFields", "LoadingLLMFields", "NCOGuardFields"]
 
 
 class LLMFields(TypedDict, total=False):
@@ -34,5 +38,14 @@ class NCOGuardFields(LLMFields, total=False):
     generate_kwargs: Mapping[str, Any] | None
     stopping_ids: Sequence[int]
     is_chat_model: bool | None
-    tool_call_marks: tuple[str, str] | None
+    reply_format: ReplyFormat | str | PathLike[str] | Mapping[str, Any] | None
+    strict: bool | None
     model_name: str | None
+
+
+class LoadingLLMFields(LLMFields, WeightOptions, total=False):
+    """LlamaIndex's own fields, and how weights are loaded."""
+
+
+class LoadedFields(NCOGuardFields, WeightOptions, total=False):
+    """What it takes where it loads its model."""

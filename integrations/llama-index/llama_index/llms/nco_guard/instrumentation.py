@@ -23,13 +23,12 @@ from llama_index.llms.nco_guard import registered  # noqa: F401  how responses a
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 
-from nco_guard import Report
+from nco_guard import Guard
 from nco_guard.audit import RunRecorder, Sink, outcome_of
-from nco_guard.compiler import CompiledPolicy
 from nco_guard.copies import Staying
 from nco_guard.errors import AuditError, GenerationError
 from nco_guard.guards import GuardSource, as_guard
-from nco_guard.values import Cleaner, texts_of
+from nco_guard.values.observing import Observer
 
 __all__ = ["NCOGuardAuditHandler"]
 
@@ -68,6 +67,12 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
     could not be written is therefore counted in `failures` and logged by the type of the error. Where an unrecorded
     call must not go on, give the LLM itself the sink (`NCOGuardLLM(..., audit=sink)`).
 
+    Args:
+        guard: the policy to verify against.
+        audit: where events go, see `nco_guard.audit`; the sink of a `Guard` that has one by default, and not beside it.
+
+    Errors: `AuditError` where nobody would hear of anything, `UnsupportedError` for two sinks.
+
     Examples:
         >>> from llama_index.core.instrumentation import get_dispatcher
         >>> from nco_guard.audit import MemorySink
@@ -79,16 +84,15 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
         ['run_started', 'verification', 'run_finished']
     """
 
-    _policy: CompiledPolicy = PrivateAttr()
-    _sink: Sink = PrivateAttr()
+    _guard: Guard = PrivateAttr()
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
     _runs: dict[str, _Run] = PrivateAttr(default_factory=dict)
     _failures: int = PrivateAttr(default=0)
 
-    def __init__(self, guard: GuardSource, audit: Sink) -> None:
+    def __init__(self, guard: GuardSource, audit: Sink | None = None) -> None:
         super().__init__()
-        checked = as_guard(guard)
-        self._policy, self._sink = checked.verifier.compiled, checked.log.keyed(audit)
+        self._guard = as_guard(guard, audit=audit, enforces=False)
+        self._guard.log.recorder()  # a guard that nobody hears is refused here
 
     @classmethod
     def class_name(cls) -> str:
@@ -125,11 +129,11 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
             self._failed(event.span_id, GenerationError())
 
     def _started(self, event: LLMChatStartEvent | LLMCompletionStartEvent) -> None:
-        recorder = RunRecorder(self._sink, parent_id=event.span_id or None)
+        recorder = self._guard.log.recorder(parent_id=event.span_id or None)
         with self._lock:
             self._runs[event.span_id or ""] = _Run(recorder)
         name = event.model_dict.get("model_name") or event.model_dict.get("model")
-        recorder.begin(self._policy.policy, sequences=1, model_id=str(name)[:512] if name else None)
+        recorder.begin(self._guard.policy, sequences=1, model_id=str(name)[:512] if name else None)
 
     def _went_on(self, event: LLMChatInProgressEvent | LLMCompletionInProgressEvent) -> None:
         with self._lock:
@@ -141,7 +145,7 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
             run.deltas.append(event.response.delta or "")
 
     def _ended(self, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:
-        run = self._take(event.span_id) or _Run(RunRecorder(self._sink, parent_id=event.span_id or None))
+        run = self._take(event.span_id) or _Run(self._guard.log.recorder(parent_id=event.span_id or None))
         response = event.response
         self._verified(run, response)
         outcome = _outcome(response)
@@ -161,26 +165,22 @@ class NCOGuardAuditHandler(Staying, BaseEventHandler):
 
     def _verified(self, run: _Run, response: Response | None) -> None:
         """Record what the verifier finds in a response, and in the pieces of a stream that it does not repeat."""
-        cleaner = Cleaner(self._policy, "report", replacement="", record=run.recorder)
+        observer = Observer(self._guard, run.recorder)
         if isinstance(response, ChatResponse):
-            text = cleaner.text(response.message.content or "")
+            text = response.message.content or ""
+            observer.text(text)
             for block in response.message.blocks:
                 if not isinstance(block, TextBlock):
-                    self._record(run.recorder, block, cleaner.rules(block))
-            beside = [response.message.additional_kwargs, response.additional_kwargs]
+                    observer.part(block)
+            observer.rest([response.message.additional_kwargs, response.additional_kwargs])
         elif response is not None:
-            text, beside = cleaner.text(response.text), [response.additional_kwargs]
+            text = response.text
+            observer.text(text)
+            observer.rest([response.additional_kwargs])
         else:
             return
-        if rules := cleaner.rules(beside):
-            self._record(run.recorder, beside, rules)
-        if (streamed := "".join(run.deltas)) and streamed != text:
-            cleaner.text(streamed)
-
-    def _record(self, recorder: RunRecorder, part: Any, rules: tuple[str, ...]) -> None:
-        length = sum(map(len, dict.fromkeys(texts_of(part))))
-        if length:
-            recorder.report(Report.somewhere(self._policy.digest, length, rules), sequence=0)
+        if (streamed := "".join(run.deltas)) != text:
+            observer.text(streamed)
 
     def _take(self, span_id: str | None) -> _Run | None:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.llms.nco_guard import registered  # how nodes are read
 
-from nco_guard.errors import RedactionError, ViolationError
+from nco_guard.errors import RedactionError
 from nco_guard.values import Cleaner
 
 __all__ = ["clean_node", "renderings", "rules_in_node", "unsearchable"]
@@ -39,7 +39,7 @@ def clean_node(node: BaseNode, cleaner: Cleaner) -> BaseNode:
     if not found or cleaner.action == "report":
         return clean
     if cleaner.action == "raise":
-        raise ViolationError(found, cleaner.where)
+        cleaner.value(renderings(clean))  # which refuses it, and records that
     text = cleaner.text(clean.get_content(metadata_mode=MetadataMode.LLM))
     clean = clean.model_copy(update={"metadata": {}, "embedding": None})
     clean.set_content(text)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.types import BaseOutputParser
 
 from nco_guard import OnMatch, arguments
-from nco_guard.guards import GuardSource, as_guard
+from nco_guard.guards import GuardSource, as_guard, check_replacement
 from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner
 
@@ -28,8 +29,8 @@ class NCOGuardOutputParser(BaseOutputParser):
         inner: a parser that is asked for the format and given the verified text.
 
     Raises `PolicyError` at construction for a replacement that is itself forbidden, and from `parse` `ViolationError`
-    and `RedactionError`, which hold no text. When not to use it: with `NCOGuardLLM`, whose output keeps its policy
-    anyway.
+    and `RedactionError`, which hold no text. The guard's sink hears of each text that is parsed. When not to use it:
+    with `NCOGuardLLM`, whose output keeps its policy anyway.
 
     Examples:
         >>> NCOGuardOutputParser("pii", action="redact").parse("Write to jane.doe@example.com.")
@@ -45,16 +46,21 @@ class NCOGuardOutputParser(BaseOutputParser):
         inner: BaseOutputParser | None = None,
     ) -> None:
         arguments.choice("action", action, ("raise", "redact"))
-        self._cleaner = Cleaner(as_guard(guard), action, replacement=replacement, where="model output")
+        self._guard = as_guard(guard)
+        check_replacement(self._guard, replacement)
+        self._new_cleaner = partial(
+            Cleaner, self._guard, action, replacement=replacement, where="model output"
+        )
         self._inner = inner
 
     def parse(self, output: str) -> Any:
         """The verified text, or what the inner parser makes of it."""
-        output = self._cleaner.text(output)
+        cleaner = self._new_cleaner(record=self._guard.log.own_recorder())
+        output = cleaner.text(output)
         if self._inner is None:
             return output
         # Parsing can bring out what the text hid.
-        return self._cleaner.at("parsed model output").value(self._inner.parse(output))
+        return cleaner.at("parsed model output").value(self._inner.parse(output))
 
     def format(self, query: str) -> str:
         """The query with the inner parser's instructions."""

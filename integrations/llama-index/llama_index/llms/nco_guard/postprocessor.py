@@ -9,15 +9,15 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 from llama_index.llms.nco_guard.copies import Travelling
-from llama_index.llms.nco_guard.nodes import clean_node, rules_in_node, unsearchable
+from llama_index.llms.nco_guard.nodes import clean_node, renderings, rules_in_node, unsearchable
 
-from nco_guard import OnMatch, arguments
-from nco_guard.audit import RunRecorder, Sink
-from nco_guard.compiler import CompiledPolicy
+from nco_guard import Guard, OnMatch, arguments
+from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError, ViolationError
-from nco_guard.guards import GuardSource, as_guard
-from nco_guard.scan import Replacement, Verifier
+from nco_guard.guards import GuardSource, as_guard, check_replacement
+from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner
+from nco_guard.values.observing import Observer
 
 __all__ = ["NCOGuardPostprocessor"]
 
@@ -35,11 +35,13 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         action: "redact" replaces matches, "drop" leaves nodes with a match out, "raise" raises `ViolationError`,
             "report" only records.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
-        audit: receives one verification event per node, offsets and never text.
+        audit: receives a verification of each node's text, and one of what else in it holds a match, with the node's
+            place in the list; never text. The sink of a `Guard` by default.
 
     Cost: linear in the text, as `nco_guard.Verifier`. Images, sound, video and objects in nodes cannot be searched:
     "redact" takes them out of the node, "drop" leaves the node out, "raise" raises `UnsupportedError`. Raises
-    `PolicyError` at construction for a replacement that is itself forbidden.
+    `PolicyError` at construction for a replacement that is itself forbidden. With a sink it cannot be pickled
+    (`UnsupportedError`).
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -52,10 +54,8 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     policy_name: str = Field(description="Name of the policy.", frozen=True)
     policy_digest: str = Field(description="The digest of the policy, as the guard shows it.", frozen=True)
 
-    _policy: CompiledPolicy = PrivateAttr()
+    _guard: Guard = PrivateAttr()
     _replacement: Replacement = PrivateAttr()
-    _audit: Sink | None = PrivateAttr(default=None)
-    _verifier: Verifier = PrivateAttr()
 
     def __init__(
         self,
@@ -67,27 +67,16 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
         callback_manager: CallbackManager | None = None,
     ) -> None:
         arguments.choice("action", action, ("redact", "drop", "raise", "report"))
-        checked = as_guard(guard)
-        compiled = checked.verifier.compiled
-        Cleaner(compiled, replacement=replacement)  # a forbidden replacement is refused here
+        checked = as_guard(guard, audit=audit, enforces=False)
+        check_replacement(checked, replacement)
         fields: dict[str, Any] = {
             "action": action,
-            "policy_name": compiled.policy.name,
+            "policy_name": checked.policy.name,
             "policy_digest": checked.log.digest,  # which may be keyed
             "callback_manager": callback_manager or CallbackManager([]),
         }
         super().__init__(**fields)
-        keyed = None if audit is None else checked.log.keyed(audit)
-        self._policy, self._replacement, self._audit = compiled, replacement, keyed
-        self._verifier = Verifier.of(compiled)
-
-    def __getstate__(self) -> dict[Any, Any]:
-        if self._audit is not None:
-            raise UnsupportedError(
-                "audit: a postprocessor that has a sink cannot be pickled, since sinks stay in their process; make it "
-                "anew there"
-            )
-        return super().__getstate__()
+        self._guard, self._replacement = checked, replacement
 
     @classmethod
     def class_name(cls) -> str:
@@ -97,14 +86,14 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        recorder = RunRecorder(self._audit) if self._audit is not None else None
-        cleaner = Cleaner(self._policy, replacement=self._replacement, where="retrieved text")
+        recorder = self._guard.log.own_recorder()
+        cleaner = Cleaner(self._guard, replacement=self._replacement, where="retrieved text")
         kept: list[NodeWithScore] = []
-        for scored in nodes:
+        for number, scored in enumerate(nodes):
             node = scored.node
             found = rules_in_node(node, cleaner)
             if recorder is not None:
-                self._record(recorder, scored, ok=not found)
+                self._record(Observer(self._guard, recorder, number), node)
             blind = unsearchable(node)
             if self.action == "report" or not (found or blind):
                 kept.append(scored)
@@ -114,10 +103,10 @@ class NCOGuardPostprocessor(Travelling, BaseNodePostprocessor):
                 kept.append(NodeWithScore(node=clean_node(node, cleaner), score=scored.score))
         return kept
 
-    def _record(self, recorder: RunRecorder, scored: NodeWithScore, *, ok: bool) -> None:
-        """What is recorded of a node is about the text that LlamaIndex renders of it."""
-        shown = self._verifier.verify(scored.node.get_content(metadata_mode=MetadataMode.ALL))
-        recorder.report(shown, ok=ok)
+    def _record(self, observer: Observer, node: BaseNode) -> None:
+        """Where matches are in the text that LlamaIndex renders of a node, and which rules match in all else."""
+        observer.text(node.get_content(metadata_mode=MetadataMode.ALL))
+        observer.rest([node, renderings(node)])
 
 
 def _unsearchable(node: BaseNode, name: str | None) -> UnsupportedError:

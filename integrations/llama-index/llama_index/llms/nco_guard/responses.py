@@ -13,9 +13,12 @@ from llama_index.core.base.llms.types import (
     ContentBlock,
     MessageRole,
     TextBlock,
+    ThinkingBlock,
     ToolCallBlock,
 )
-from llama_index.llms.nco_guard.decoding import Call, Reply
+
+from nco_guard import Guard
+from nco_guard.engines.hf.reply_calls import Reply, ReplyCall
 
 __all__ = ["Request"]
 
@@ -24,18 +27,18 @@ __all__ = ["Request"]
 class Request:
     """One call, and how its replies look in LlamaIndex."""
 
-    call: Call
+    call: ReplyCall[Guard]
 
     def completion(self, reply: Reply) -> CompletionResponse:
-        """A reply of text alone."""
+        """A reply's text; what was reasoned before is among the further arguments."""
         raw = self._raw(reply)
         return CompletionResponse(
-            text=reply.content, delta=reply.delta, raw=raw, additional_kwargs=self._numbers(reply)
+            text=reply.content, delta=reply.delta, raw=raw, additional_kwargs=self._further(reply)
         )
 
     def message(self, reply: Reply) -> ChatResponse:
-        """An assistant's message: content and tool calls."""
-        blocks: list[ContentBlock] = []
+        """An assistant's message: reasoning, content and tool calls."""
+        blocks: list[ContentBlock] = [ThinkingBlock(content=reply.reasoning)] if reply.reasoning else []
         if reply.content or not reply.calls:
             blocks.append(TextBlock(text=reply.content))
         blocks += [
@@ -60,7 +63,7 @@ class Request:
             message=ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra),
             delta=reply.delta,
             raw=self._raw(reply),
-            additional_kwargs=self._numbers(reply),
+            additional_kwargs=self._further(reply),
         )
 
     def _raw(self, reply: Reply) -> dict[str, Any]:
@@ -69,13 +72,16 @@ class Request:
             raw["usage"] = self._numbers(reply)
         return raw
 
+    def _further(self, reply: Reply) -> dict[str, Any]:
+        """As LlamaIndex's other LLMs have it; agents hand on what is said of reasoning."""
+        reasoning = {"thinking": reply.reasoning} if reply.reasoning else {}
+        if reply.reasoning_delta:
+            reasoning["thinking_delta"] = reply.reasoning_delta
+        return {**self._numbers(reply), **reasoning}
+
     @staticmethod
     def _numbers(reply: Reply) -> dict[str, Any]:
         if reply.usage is None:
             return {}
-        prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-        }
+        names = "prompt_tokens", "completion_tokens", "total_tokens"
+        return {name: getattr(reply.usage, name) for name in names}

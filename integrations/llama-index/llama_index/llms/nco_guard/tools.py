@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import inspect
@@ -11,12 +12,13 @@ from typing import Any
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.tools.function_tool import FunctionTool
-from llama_index.core.tools.types import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
+from llama_index.core.tools.types import AsyncBaseTool, BaseTool, ToolMetadata, ToolOutput
 from llama_index.llms.nco_guard.answers import VerifiedQueryEngine, VerifiedRetriever, clean_answer
 from llama_index.llms.nco_guard.cleaning import ResponseCleaner
 
 from nco_guard import OnMatch, arguments
 from nco_guard.audit import Sink
+from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard
 from nco_guard.scan import Replacement
 from nco_guard.values import Role
@@ -25,6 +27,8 @@ __all__ = ["verified_tool"]
 
 # The attributes of LlamaIndex's own tools that hold a function which others take out and call.
 _FUNCTIONS = ("_fn", "_async_fn", "_real_fn", "_loader")
+# Those that hold what others take out and ask.
+_ENGINES = {"_query_engine": "BaseQueryEngine", "_retriever": "BaseRetriever"}
 
 
 def verified_tool(
@@ -47,14 +51,15 @@ def verified_tool(
     `tool` itself is not changed.
 
     Args:
-        guard: a `Guard` (with its own audit sink, so without `audit`), a `Policy`, a preset's name or several, or the
+        guard: a `Guard` (without `audit` where it has its own sink), a `Policy`, a preset's name or several, or the
             path of a policy file (`nco_guard.guards`).
         action: "redact" replaces matches; "raise" raises `ViolationError`, which an agent tells its model as the
             tool's error. The raw input, which repeats arguments and a tool's own presets, is always redacted.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
         audit: receives a verification event for each text, never text.
 
-    Errors: at once `PolicyError` for a replacement that is itself forbidden, `ViolationError` for a tool whose name is;
+    Errors: at once `PolicyError` for a replacement that is itself forbidden, `ViolationError` for a tool whose name is,
+        `UnsupportedError` for an engine or retriever that is of neither of LlamaIndex's kinds;
     at a call `RedactionError`, and with "raise" `UnsupportedError` for what cannot be looked into (images, sound,
     video, documents, iterators), in whose place "redact" puts a line that names it.
 
@@ -67,7 +72,7 @@ def verified_tool(
     arguments.choice("action", action, ("raise", "redact"))
     checked = as_guard(guard, audit=audit)
     cleaner = ResponseCleaner(checked, action, replacement, where="tool result", failure=RuntimeError)
-    verified = copy.copy(adapt_to_async_tool(tool))
+    verified = copy.copy(tool if isinstance(tool, AsyncBaseTool) else _Asynchronous(tool))
     cleaner.values.at("name of a tool").name(str(verified.metadata.name))
     for name, part in list(vars(verified).items()):
         if name in _FUNCTIONS and callable(part):
@@ -76,9 +81,31 @@ def verified_tool(
             setattr(verified, name, VerifiedQueryEngine(part, cleaner))
         elif isinstance(part, BaseRetriever):
             setattr(verified, name, VerifiedRetriever(part, cleaner))
+        elif name in _ENGINES:
+            raise UnsupportedError(
+                f"tool: its {name} is a {type(part).__name__}, no {_ENGINES[name]}: others would take it out of the "
+                "tool and call it as it is; derive it from that class"
+            )
     verified.__class__ = _verified_kind(type(verified))
     verified.__dict__["_nco_guard_cleaner"] = cleaner
     return verified
+
+
+class _Asynchronous(AsyncBaseTool):
+    """A tool without async, called with whatever it takes."""
+
+    def __init__(self, tool: BaseTool) -> None:
+        self._tool = tool
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        return self._tool.metadata
+
+    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        return self._tool(*args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        return await asyncio.to_thread(self.call, *args, **kwargs)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from llama_index.core.callbacks import CallbackManager
 from llama_index_instrumentation.dispatcher import Dispatcher
 
-from nco_guard.values.calls import CleanCalls
+from nco_guard.values.clean_calls import CleanCalls
 
 __all__ = ["REPORTS", "UnobservedCalls"]
 

@@ -28,7 +28,7 @@ from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError
-from nco_guard.guards import GuardSource, as_guard, guard_for_call
+from nco_guard.guards import GuardSource, as_guard, check_replacement, guard_for_call
 from nco_guard.scan import Replacement
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
 
     Args:
         llm: any LLM. Options of a call are its own; `guard=` replaces the guard for that call.
-        guard: a `Guard` (with its own audit sink, so without `audit`), a `Policy`, a preset's name or several, or the
+        guard: a `Guard` (without `audit` where it has its own sink), a `Policy`, a preset's name or several, or the
             path of a policy file (`nco_guard.guards`).
         action: "raise" raises `ViolationError`, in a stream where the match is completed; "redact" replaces matches.
         replacement: what stands where a match was, a text or a function from a rule's id to one.
@@ -108,7 +108,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
             )
         arguments.choice("action", action, ("raise", "redact"))
         guard = as_guard(guard, audit=audit)
-        guard.stream_verifier(replacement=replacement)  # a forbidden replacement is refused here
+        check_replacement(guard, replacement)
         fields: dict[str, Any] = {name: getattr(llm, name) for name in _TAKEN_OVER}
         fields |= {
             "inner": llm,
@@ -176,7 +176,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def with_guard(self, guard: GuardSource) -> Self:
         """This LLM under another guard, for code that calls it without options (query engines, agents)."""
         chosen = guard_for_call(self._guard, guard)
-        chosen.stream_verifier(replacement=self._replacement)
+        check_replacement(chosen, self._replacement)
         other = self.model_copy(
             update={"policy_name": chosen.policy.name, "policy_digest": chosen.log.digest}
         )
@@ -184,7 +184,9 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         return other
 
     def _cleaner(self, kwargs: dict[str, Any]) -> ResponseCleaner:
-        """For one call, whose `guard=` is taken out of its options."""
+        """For one call, whose `guard=` is taken out of its options. All others are the inner LLM's."""
+        if "policy" in kwargs:
+            raise UnsupportedError("policy: no option of a verified LLM, and nothing is ignored; use guard=")
         guard = guard_for_call(self._guard, kwargs.pop("guard", None))
         return ResponseCleaner(guard, self.action, self._replacement, parent_id=active_span_id.get())
 

@@ -1,0 +1,101 @@
+"""`NCOGuardLLM`: reasoning as a block of its own on every route, guarded, streamed, and given back to the template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ThinkingBlock
+from llama_index.core.tools import FunctionTool
+from llama_index.llms.nco_guard import NCOGuardLLM
+from llama_index.llms.nco_guard.messages import plain_messages
+
+from nco_guard import Guard, Policy, StringRule
+from nco_guard.policy import AppliesTo
+
+pytestmark = pytest.mark.anyio
+
+GUARD = Guard(Policy(name="word", rules=[StringRule(id="word", strings=["Bluebird"])]))
+CALL = '<tool_call>{"name": "lookup_order", "arguments": {"order_id": "K-1"}}</tool_call>'
+SAID = f"<think>Hm. An order.</think>Let me see.{CALL}"
+ASK = [ChatMessage(role=MessageRole.USER, content="Hello")]
+
+
+class Writes:
+    """A processor of the user's that leaves one text to write."""
+
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        self._ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        self._start = -1
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if self._start < 0:
+            self._start = input_ids.shape[1]
+        scores[:, self._ids[min(input_ids.shape[1] - self._start, len(self._ids) - 1)]] += 1e4
+        return scores
+
+
+@pytest.fixture(scope="module")
+def plain(pair: tuple[Any, Any]) -> NCOGuardLLM:
+    return NCOGuardLLM(*pair, guard=GUARD, max_new_tokens=120)
+
+
+def written(llm: NCOGuardLLM, text: str) -> dict[str, Any]:
+    return {"logits_processor": [Writes(llm._tokenizer, text)]}
+
+
+async def test_reasoning_is_a_block_of_its_own_on_every_route(
+    plain: NCOGuardLLM, tools: list[FunctionTool]
+) -> None:
+    whole = plain.chat_with_tools(tools, user_msg="Hello", **written(plain, SAID))
+    awaited = await plain.achat_with_tools(tools, user_msg="Hello", **written(plain, SAID))
+    chunks = [*plain.stream_chat_with_tools(tools, user_msg="Hello", **written(plain, SAID))]
+    for answer in (whole, awaited, chunks[-1]):
+        thinking, text, call = answer.message.blocks
+        assert isinstance(thinking, ThinkingBlock)
+        assert thinking.content == "Hm. An order."
+        assert isinstance(text, TextBlock)
+        assert answer.message.content == text.text == "Let me see."
+        assert call.tool_name == "lookup_order"  # type: ignore[union-attr]
+        assert answer.additional_kwargs["thinking"] == thinking.content
+    deltas = [chunk.additional_kwargs.get("thinking_delta", "") for chunk in chunks]
+    assert "".join(deltas) == "Hm. An order."
+    assert sum(map(bool, deltas)) > 2
+    assert "".join(chunk.delta or "" for chunk in chunks) == "Let me see."
+
+
+def test_completions_are_text_without_what_was_reasoned(plain: NCOGuardLLM) -> None:
+    said = "<think>Hm.</think>Yes."
+    whole = plain.complete("Hello", **written(plain, said))
+    assert (whole.text, whole.additional_kwargs["thinking"]) == ("Yes.", "Hm.")
+    *_, last = plain.stream_complete("Hello", **written(plain, said))
+    assert (last.text, last.additional_kwargs["thinking"]) == ("Yes.", "Hm.")
+
+
+def test_reasoning_is_guarded(plain: NCOGuardLLM) -> None:
+    answer = plain.chat(ASK, **written(plain, "<think>Bluebird</think>Yes."))
+    assert all(GUARD.verify(getattr(block, "content", None) or "").ok for block in answer.message.blocks)
+    # What is put together of its pieces is masked.
+    answer = plain.chat(ASK, **written(plain, "<think>Blue</think>x<think>bird</think>"))
+    assert "Bluebird" not in "".join(getattr(block, "content", None) or "" for block in answer.message.blocks)
+
+
+@pytest.mark.parametrize("kind", ["free", "hidden"])
+def test_a_policy_says_whether_reasoning_is_looked_at_and_shown(pair: tuple[Any, Any], kind: Any) -> None:
+    guard = Guard(GUARD.policy.model_copy(update={"applies_to": AppliesTo(reasoning=kind)}))
+    llm = NCOGuardLLM(*pair, guard=guard, max_new_tokens=120)
+    said = "<think>Bluebird.</think>Yes."
+    *_, last = llm.stream_chat(ASK, **written(llm, said))
+    for answer in (llm.chat(ASK, **written(llm, said)), last):
+        assert answer.message.content == "Yes."
+        assert ("Bluebird." in repr(answer)) == (kind == "free")
+        thoughts = [block.content for block in answer.message.blocks if isinstance(block, ThinkingBlock)]
+        assert thoughts == (["Bluebird."] if kind == "free" else [])
+    apart = llm.chat(ASK, **written(llm, "Blue<think>x</think>bird"))
+    assert "Bluebird" not in (apart.message.content or "")
+
+
+def test_what_was_reasoned_goes_back_to_the_template() -> None:
+    blocks = [ThinkingBlock(content="Hm."), TextBlock(text="Yes.")]
+    (message,) = plain_messages([ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks)])
+    assert message == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}

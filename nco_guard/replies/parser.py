@@ -1,0 +1,451 @@
+"""A reply's regions, as transformers' `ResponseParser` finds them while it grows, with every character accounted for.
+
+The parser finds where regions begin and end. What stands in them is taken as it is written, so that pieces joined equal
+the whole; a region of calls is read once it is over, by transformers' own content parsers.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from nco_guard.replies.call_values import is_json_value, keys_said_once, loaded_once, objects_once
+from nco_guard.replies.formats import REASONING_FIELDS, ReplyFormat
+from nco_guard.replies.nested_tags import arguments_in_tags
+
+__all__ = [
+    "CALLS",
+    "CONTENT",
+    "REASONING",
+    "CallReader",
+    "Region",
+    "RegionPiece",
+    "Regions",
+    "begun_in",
+    "calls_in",
+    "region_at_end",
+]
+
+Region = Literal["content", "reasoning", "calls", "other"]
+Kind = Literal["open", "text", "close", "end"]
+CONTENT: Region = "content"
+REASONING: Region = "reasoning"
+CALLS: Region = "calls"
+
+_REGIONS: dict[str, Region] = {
+    "content": CONTENT,
+    "tool_calls": CALLS,
+    **dict.fromkeys(REASONING_FIELDS, REASONING),
+}
+_DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
+# For templates whose every field has a beginning: what stands in none of them is text, what begins a message is not.
+_REST, _ANCHOR = "nco_guard_rest", "nco_guard_anchor"
+# Marks with blanks before them are looked for from each blank of a run on: not again for each blank that follows.
+_MANY = 32
+_PYTHON_STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_PYTHON_NAMES = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPiece:
+    """A further piece of a reply.
+
+    kind: "text" within a region, or the mark that it was opened or closed by. "end": it is over without such a mark, by
+    another's beginning or by the end of the reply. start: where it stands in what was fed, before 0 in the prompt.
+    """
+
+    region: Region
+    kind: Kind
+    text: str = ""
+    start: int = 0
+
+
+class Standing(NamedTuple):
+    """All that further text depends on, but for what patterns that look behind see.
+
+    field: of the template, that text goes on with; None: text that nobody gets. opened: whether it has text already.
+    held: what is not certain to be text. waiting: how much of it the parser has not decided. first: nothing is decided.
+    run: the blanks at the end of what the parser has.
+    """
+
+    field: str | None
+    opened: bool
+    held: str
+    waiting: int
+    first: bool
+    run: int
+
+
+class Regions:
+    """Takes a reply apart as it grows.
+
+    Args:
+        entry: the format. calls: whether regions of calls are looked for; else what stands in them is text.
+        prefix: the prompt, special tokens as their text. What stands in it after the last anchor says in which region
+            the reply begins; where there is no anchor it says nothing.
+        begun: what the prompt ends with that belongs to the reply, for a prompt without an anchor.
+
+    Guarantee: the texts of all pieces, joined, are what was fed, behind what was read of the prompt. Cost: that of
+    transformers' parser, linear in the text but for runs of blanks. Errors: `ValueError` for a template that
+    transformers refuses.
+    """
+
+    def __init__(self, entry: ReplyFormat, *, calls: bool = True, prefix: str = "", begun: str = "") -> None:
+        from transformers.utils.chat_parsing import ResponseParser
+        from transformers.utils.chat_parsing.response_templates import load_response_template
+
+        self._spec = load_response_template(_as_written(entry.response_template, calls))
+        self._parser = ResponseParser(self._spec, prefix="")
+        self._raw, self._at, self._begins = "", 0, 0
+        self._blanks, self._run = "", 0  # held back; at the end of what the parser has
+        self._started = self._fed(_behind_anchor(self._spec, prefix, begun))
+        self._begins = len(self._raw)
+
+    @property
+    def standing(self) -> Standing:
+        """Where the reply is."""
+        parser = self._parser
+        waiting = len(parser._buffer) - parser._pos
+        held = self._raw[self._at :] + self._blanks
+        return Standing(parser._current, parser._opened, held, waiting, parser._pos == 0, self._run)
+
+    @property
+    def unread(self) -> str:
+        """What is not certain to be text, as far as it is no part of the prompt."""
+        return self._raw[max(self._at, self._begins) :] + self._blanks
+
+    @property
+    def decided(self) -> str:
+        """What the parser is done with, the prompt's part included."""
+        return self._raw[: self._parser._pos]
+
+    def copied(self) -> Regions:
+        """A second reading that stands here."""
+        twin = copy(self)
+        twin._parser = copy(self._parser)
+        # What it has made of regions so far is not asked for.
+        twin._parser._output = {}
+        return twin
+
+    @property
+    def prompted(self) -> list[RegionPiece]:
+        """What the prompt ends with."""
+        return self._started
+
+    def turns(self, text: str) -> list[str]:
+        """What a turn of a conversation may be: all of a text, and what follows the mark that begins it."""
+        anchor = self._spec.start_anchor_re.search(text)
+        return [text] if anchor is None else [text, text[anchor.end() :]]
+
+    def feed(self, text: str) -> list[RegionPiece]:
+        """Take a further piece. Of many blanks, those at the end are given with what follows them."""
+        text, self._blanks = self._blanks + text, ""
+        end = len(text.rstrip())
+        run = len(text) - end + (0 if end else self._run)
+        if run > _MANY:
+            text, self._blanks = text[:end], text[end:]
+        else:
+            self._run = run
+        return self._fed(text)
+
+    def _fed(self, text: str) -> list[RegionPiece]:
+        if not text:
+            return []
+        self._raw += text
+        return [*self._pieces(self._parser.feed(text))]
+
+    def finish(self) -> list[RegionPiece]:
+        """The reply is over."""
+        pieces = self._fed(self._blanks)
+        events = self._parser.finalize()[1]
+        pieces += self._pieces(events)
+        while mark := self._silent():  # an end of the text that nothing stood before
+            pieces.append(self._piece(self._spec.implicit, "close", mark))
+        return pieces
+
+    def _pieces(self, events: Sequence[Mapping[str, Any]]) -> Iterator[RegionPiece]:
+        """The parser says which regions follow each other; where they stand follows from what was fed."""
+        implicit = self._spec.implicit
+        for event in events:
+            name, kind = event["field"], event["type"]
+            field = self._spec.fields[name]
+            if kind == "region_chunk":
+                yield self._piece(name, "text", event["text"])
+            elif kind == "region_close":
+                mark = None if name == implicit else self._match(field.close_re)
+                yield self._piece(name, "end" if mark is None else "close", mark or "")
+            else:
+                while mark := self._silent(name):
+                    yield self._piece(implicit, "close", mark)
+                if name != implicit:
+                    yield self._piece(name, "open", self._match(field.open_re) or "")
+
+    def _silent(self, opened: str | None = None) -> str | None:
+        """The mark by which text without a beginning ends here; none if another region is opened by a longer one."""
+        implicit = self._spec.implicit
+        mark = None if implicit is None else self._match(self._spec.fields[implicit].close_re)
+        if mark is None or opened in (None, implicit):
+            return mark
+        return mark if len(mark) > len(self._match(self._spec.fields[opened].open_re) or "") else None
+
+    def _match(self, pattern: Any) -> str | None:
+        found = None if pattern is None else pattern.match(self._raw, self._at)
+        return None if found is None else str(found.group())
+
+    def _piece(self, name: str | None, kind: Kind, text: str) -> RegionPiece:
+        start, self._at = self._at, self._at + len(text)
+        region = CONTENT if name == _REST else _REGIONS.get(str(name), "other")
+        if kind == "text" and region != CALLS:
+            # Held back at the end of the prompt, it is no part of the reply.
+            cut = max(0, self._begins - start)
+            start, text = start + cut, text[cut:]
+        return RegionPiece(region, kind, text, start - self._begins)
+
+
+def begun_in(entry: ReplyFormat, prefix: str, begun: str = "") -> str:
+    """What of a reply a prompt has begun: what stands behind its last anchor, else `begun`."""
+    from transformers.utils.chat_parsing.response_templates import load_response_template
+
+    return _behind_anchor(load_response_template(_as_written(entry.response_template, True)), prefix, begun)
+
+
+def _behind_anchor(spec: Any, prefix: str, begun: str) -> str:
+    anchors = [*spec.start_anchor_re.finditer(prefix)]
+    return prefix[anchors[-1].end() :] if anchors else begun
+
+
+def region_at_end(entry: ReplyFormat, prompt: str) -> Region:
+    """The region in which a reply to a prompt begins."""
+    region = CONTENT
+    for piece in Regions(entry, prefix=prompt + _PROBE).prompted:
+        region = CONTENT if piece.kind in ("close", "end") else piece.region
+    return region
+
+
+# A mark with blanks around it is known for one by what follows.
+_PROBE = "."
+
+
+def _as_written(template: Mapping[str, Any], calls: bool) -> dict[str, Any]:
+    """The template with every region read as it is written."""
+    fields = {}
+    for name, field in template["fields"].items():
+        if _REGIONS.get(name) == CALLS and not calls:
+            continue
+        kept = {key: field[key] for key in _DELIMITERS if key in field}
+        fields[name] = {
+            **kept,
+            "content": "text",
+            "content_args": {"strip": False},
+            "repeats": True,
+            "join": "",
+            "transform": "{content}",
+        }
+    anchor = {key: template[key] for key in ("start_anchor", "start_anchor_pattern") if key in template}
+    if all("open" in field or "open_pattern" in field for field in fields.values()):
+        fields[_REST] = {"content_args": {"strip": False}, "repeats": True}
+        opens = {key.replace("start_anchor", "open"): value for key, value in anchor.items()}
+        fields[_ANCHOR] = {**opens, "close_pattern": "", "repeats": True, "transform": "{content}"}
+    return {**anchor, "fields": fields}
+
+
+class CallReader:
+    """Reads the calls in a region that is over.
+
+    tools: those on offer, by whose schemas arguments in tags are cast.
+    """
+
+    def __init__(self, entry: ReplyFormat, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        template = entry.response_template
+        anchor = {key: value for key, value in template.items() if key.startswith("start_anchor")}
+        self._entry = entry
+        self._template = {**anchor, "fields": {"tool_calls": template["fields"]["tool_calls"]}}
+        self._options = template["fields"]["tool_calls"].get("content_args") or {}
+        self._tools = [dict(tool) for tool in tools]
+        marks = None if entry.call is None else entry.call.argument
+        self._nested = "" if marks is None else marks.nested
+        functions = [tool.get("function", tool) for tool in self._tools] if self._nested else []
+        self._schemas = {one.get("name"): one.get("parameters") or {} for one in functions}
+        self.kind = {"json": "JSON", "xml": "tags", "pythonic": "Python"}[entry.arguments]
+
+    def read(self, opened: str, body: str, *, closed: bool) -> list[tuple[str, dict[str, Any]]] | None:
+        """Names and arguments of the calls in a region; None if anything in it is none.
+
+        What is read is all that was said: of a key or argument that is said twice one would be lost, and a number or
+        character that JSON has not could not be told. Of JSON and Python the closing mark may be missing: some models
+        end right after the last bracket.
+        """
+        if self._entry.arguments == "xml" and not (closed and (self._nested or self._all_in_tags(body))):
+            return None
+        try:
+            calls = self._read(opened, body)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        return calls if all(name and is_json_value([name, given]) for name, given in calls or ()) else None
+
+    def _read(self, opened: str, body: str) -> list[tuple[str, dict[str, Any]]] | None:
+        if self._entry.arguments == "pythonic":
+            return pythonic_calls(body)
+        if self._nested:
+            name = self._name(opened)
+            return [(name, arguments_in_tags(body, self._nested, self._schemas.get(name, {})))]
+        if self._entry.objects == "lines":
+            return [_call_of(value) for value in objects_once(body)]
+        if self._entry.objects == "names":
+            return [_call_of({"name": name, "arguments": given}) for name, given in _named(loaded_once(body))]
+        return self._parsed(opened, body)
+
+    def _name(self, opened: str) -> str:
+        """Errors: `TypeError`, `IndexError` where what opens a call does not name it."""
+        from regex import match
+
+        return str(match(self._template["fields"]["tool_calls"]["open_pattern"], opened)["name"])
+
+    def _parsed(self, opened: str, body: str) -> list[tuple[str, dict[str, Any]]] | None:
+        """By transformers. Errors: those of its parsers, and of a call that is none."""
+        from transformers.utils.chat_parsing import parse_response
+
+        message = parse_response(opened + body, self._template, prefix="", tools=self._tools)
+        calls = [_call_of(value) for value in _flat(message["tool_calls"])]
+        return calls if all(self._said_once(body, given) for _, given in calls) else None
+
+    def _said_once(self, body: str, given: dict[str, Any]) -> bool:
+        """Whether no key is said twice. Errors: `ValueError` for JSON with one that is."""
+        if self._entry.arguments == "xml":
+            said = [(found["key"], found["value"]) for found in self._tags(body)]
+            for key, value in said:
+                if isinstance(given.get(key), dict | list):
+                    loaded_once(value)
+            return len({key for key, _ in said}) == len(said)
+        if self._options.get("unquoted_keys") or self._options.get("string_delims"):
+            return keys_said_once(body, given, self._options.get("string_delims", ()))
+        loaded_once(body)
+        return True
+
+    def _all_in_tags(self, body: str) -> bool:
+        """Whether nothing but blanks stands between the arguments."""
+        between, at = "", 0
+        for found in self._tags(body):
+            between, at = between + body[at : found.start()], found.end()
+        return not (between + body[at:]).strip()
+
+    def _tags(self, body: str) -> Iterator[Any]:
+        from regex import DOTALL, finditer
+
+        yield from finditer(self._options["tag_pattern"], body, flags=DOTALL)
+
+
+def calls_in(
+    entry: ReplyFormat, text: str, tools: Sequence[Mapping[str, Any]] = ()
+) -> list[tuple[str, dict[str, Any]]]:
+    """Names and arguments of the calls in a turn of a rendered conversation, which is not guarded."""
+    turns = Regions(entry).turns(text)
+    return [call for turn in turns for call in _calls_of(Regions(entry), CallReader(entry, tools), turn)]
+
+
+def _calls_of(regions: Regions, reader: CallReader, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    opened = body = ""
+    for piece in [*regions.feed(text), *regions.finish()]:
+        if piece.region != CALLS:
+            continue
+        if piece.kind == "open":
+            opened, body = piece.text, ""
+        elif piece.kind == "text":
+            body += piece.text
+        else:
+            yield from reader.read(opened, body, closed=piece.kind == "close") or []
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values if isinstance(values, list) else [values]:
+        yield from _flat(value) if isinstance(value, list) else [value]
+
+
+def _named(values: Any) -> Iterator[tuple[str, Any]]:
+    """Errors: `ValueError`, `AttributeError` for anything but a list of objects with one key each."""
+    if not isinstance(values, list) or not values:
+        raise ValueError("a list of calls")
+    for value in values:
+        [(name, given)] = value.items()
+        yield name, given
+
+
+def _call_of(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Errors: `ValueError`, `KeyError`, `AttributeError` for what is no call."""
+    function = value.get("function", value)
+    name = function["name"]
+    arguments = function.get("arguments", function.get("parameters", {}))
+    if isinstance(arguments, str):
+        arguments = loaded_once(arguments)
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise ValueError("a call has a name and arguments")
+    return name, arguments
+
+
+def pythonic_calls(body: str) -> list[tuple[str, dict[str, Any]]] | None:
+    """The calls in `[f(a=1), g(b="x")]`, with or without its brackets, or each on a line of its own, values literals.
+
+    None if it is no such.
+    """
+    # Templates write the breaks of lines in strings as they are.
+    text = _PYTHON_STRING.sub(lambda found: found[0].replace("\n", r"\n").replace("\r", r"\r"), body.strip())
+    if "#" in _PYTHON_STRING.sub("", text):  # a comment, which would be lost
+        return None
+    try:
+        calls = _in_list(text if text.startswith("[") else f"[{text}]") or _on_lines(text)
+        return [_python_call(call) for call in calls] or None
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _in_list(text: str) -> list[ast.expr]:
+    with suppress(SyntaxError):
+        tree = ast.parse(text, mode="eval").body
+        return tree.elts if isinstance(tree, ast.List) else []
+    return []
+
+
+def _on_lines(text: str) -> list[ast.expr]:
+    """Errors: those of Python's parser."""
+    lines = ast.parse(text).body
+    if ";" in _PYTHON_STRING.sub("", text) or not all(isinstance(line, ast.Expr) for line in lines):
+        return []
+    return [line.value for line in lines if isinstance(line, ast.Expr)]
+
+
+def _python_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
+    if not isinstance(node, ast.Call) or node.args or not _is_name(node.func):
+        raise ValueError("a call by a name, with named arguments")
+    arguments = {}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in arguments:
+            raise ValueError("each argument has a name of its own")
+        arguments[keyword.arg] = _literal(keyword.value)
+    return ast.unparse(node.func), arguments
+
+
+def _is_name(node: ast.expr) -> bool:
+    """`find`, or `tools.find`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
+
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name) and node.id in _PYTHON_NAMES:
+        return _PYTHON_NAMES[node.id]
+    if isinstance(node, ast.List):
+        return [_literal(one) for one in node.elts]
+    if isinstance(node, ast.Dict):
+        pairs = [*zip(node.keys, node.values, strict=True)]
+        made = {None if key is None else ast.literal_eval(key): _literal(value) for key, value in pairs}
+        if len(made) == len(pairs) and all(isinstance(key, str) for key in made):
+            return made
+        raise ValueError("each key is a string of its own")
+    value = ast.literal_eval(node)
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    raise ValueError("a value that JSON has")

@@ -1,0 +1,122 @@
+"""llguidance, behind the few questions that are asked of it.
+
+It is shown bytes, ours: the tokens of a `tokens.Vocabulary`, and beside them each byte as a token of its own, by
+which a text is brought to a place whatever tokens it was written in. It knows nothing of ends and special tokens;
+these are the vocabulary's affair.
+
+Cost: for 49,000 tokens a tenth of a second once; a few microseconds for a mask, one for a copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.errors import MissingExtraError
+from nco_guard.tokens import Vocabulary
+
+__all__ = ["GrammarReader", "Tokenizer", "complaint", "in_lark", "tokenizer_of"]
+
+_WHERE = re.compile(r"^(?:error: |at \d+\(\d+\): )")  # the line is that of a grammar with one more in front
+# Text in which several marks are looked for takes more than the library allows otherwise.
+_FUEL = {"initial_lexer_fuel": 20_000_000, "step_lexer_fuel": 5_000_000}
+_BYTES = tuple(bytes([byte]) for byte in range(256))
+
+
+def _library() -> Any:
+    try:
+        import llguidance
+    except ImportError as error:
+        raise MissingExtraError("shape=", "shape") from error
+    return llguidance
+
+
+class _Tokens:
+    """Tokens as llguidance takes them; it never has to tokenize, since nothing is forced."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokens: Sequence[bytes]) -> None:
+        self.tokens = [*tokens, *_BYTES, b""]
+        self.eos_token_id = len(self.tokens) - 1
+        self.special_token_ids = [self.eos_token_id]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        first = len(self.tokens) - 257
+        return [first + byte for byte in (text.encode() if isinstance(text, str) else text)]
+
+
+class Tokenizer:
+    """Tokens as the library knows them. `first`: the id of the byte 0."""
+
+    def __init__(self, tokens: Sequence[bytes]) -> None:
+        wrapped = _Tokens(tokens)
+        self.first = len(tokens)
+        self.made: Any = _library().LLTokenizer(wrapped, n_vocab=len(wrapped.tokens))
+
+
+@lru_cache(maxsize=4)
+def tokenizer_of(vocabulary: Vocabulary | None, *, first: bool = False) -> Tokenizer:
+    """The tokens of a vocabulary; None: bytes alone. `first`: as they are read at the start of a text."""
+    if vocabulary is None:
+        return Tokenizer(())
+    silent = {*vocabulary.eos_ids, *vocabulary.unusable_ids}
+    tokens = [b"" if token in silent else data for token, data in enumerate(vocabulary.tokens)]
+    if first:
+        tokens = [data[1:] if data[:1] == b" " else data for data in tokens]
+    return Tokenizer(tokens)
+
+
+def complaint(grammar: str) -> str | None:
+    """What the library says against a grammar, in one line and without a piece of the grammar; None: nothing."""
+    limits = _library().LLParserLimits(verbose_errors=False, **_FUEL)
+    said = str(_library().LLMatcher.validate_grammar(grammar, tokenizer_of(None).made, limits=limits))
+    if not said or said.startswith("WARNING"):
+        return None
+    lines = said.splitlines()
+    # What the parser of regular expressions says stands behind the pattern, which it shows.
+    reason = next((line for line in lines if line.startswith("error: ")), lines[0])
+    return _WHERE.sub("", reason.partition("failed to compile JSON schema: ")[2] or reason)
+
+
+def in_lark(pattern: str) -> str:
+    """A regular expression as it stands between slashes in a grammar; classes are Unicode's, as in Python."""
+    return str(_library().regex_to_lark(pattern, ""))
+
+
+class GrammarReader:
+    """A text of a grammar under way; `at` brings copies to where texts stand.
+
+    Errors: what is given to `at` and `mask` must have been let come before.
+    """
+
+    def __init__(self, grammar: str, tokenizer: Tokenizer) -> None:
+        library = _library()
+        limits = library.LLParserLimits(verbose_errors=False, **_FUEL)
+        self._first = tokenizer.first
+        self._start: Any = library.LLMatcher(tokenizer.made, grammar, log_level=0, limits=limits)
+
+    def at(self, text: bytes) -> Any:
+        """The library's matcher after a text."""
+        found = self._start.deep_copy()
+        if text:
+            found.consume_tokens([self._first + byte for byte in text])
+        return found
+
+    def mask(self, found: Any) -> NDArray[np.bool_]:
+        """Which tokens it lets come, bytes behind them; and at last whether the text may end."""
+        packed = np.frombuffer(found.compute_bitmask(), np.uint8)
+        return np.unpackbits(packed, bitorder="little")[: self._first + 257].astype(bool)
+
+    def leads(self, found: Any, data: bytes, *, ends: bool = False) -> bool:
+        """Whether it lets some bytes come (and the text end after them)."""
+        wanted = [self._first + byte for byte in data]
+        if ends:
+            wanted.append(self._first + 256)
+        return bool(found.validate_tokens(wanted) == len(wanted)) if wanted else True

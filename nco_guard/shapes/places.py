@@ -1,0 +1,545 @@
+"""Where a text stands in its shape: two texts at one place can be continued by the same texts.
+
+The library that enforces shapes does not say when two of its states are the same, and masks are worth keeping only if
+texts come to where others were. So places are found beside it, by what is known of shapes of its kind; where nothing is
+known, the whole text is its place, which is right and slow.
+
+For JSON the place is: the containers that are open, each with what its schema still asks of it (the last key, the
+number of items where that counts) and the keys in it that the schema does not name, and what is being written now.
+What a finished value was does not matter; the content of a string matters where its schema asks for more than a length.
+In objects for which several schemas stand open, all that was written in them counts.
+
+Whoever reads JSON keeps the last value of a key that stands twice. The library lets that be written; here it is not.
+
+Cost: a few microseconds a byte, next to nothing for the content of strings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from nco_guard.automata import Automaton
+
+__all__ = ["JsonPlaces", "PatternPlaces", "Places", "TextPlaces"]
+
+Node = Mapping[str, Any]
+
+_SAID = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$schema",
+    "$id",
+    "$comment",
+)
+_COMBINED = ("anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions")
+_OF_STRINGS = ("minLength", "maxLength")
+_OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_OF_ARRAYS = ("items", "prefixItems", "minItems", "maxItems")
+_OF_OBJECTS = ("properties", "required", "additionalProperties", "minProperties", "maxProperties")
+_FREE_OF = {
+    "string": {*_OF_STRINGS, *_OF_NUMBERS, *_OF_ARRAYS, *_OF_OBJECTS},
+    "number": {*_OF_STRINGS, *_OF_ARRAYS, *_OF_OBJECTS, "pattern", "format"},
+    "array": {*_OF_STRINGS, *_OF_NUMBERS, *_OF_ARRAYS, *_OF_OBJECTS, "pattern", "format"},
+    "object": {*_OF_STRINGS, *_OF_NUMBERS, *_OF_ARRAYS, *_OF_OBJECTS, "pattern", "format"},
+}
+# In place of all keys that a schema does not name.
+_FURTHER = "\0"
+# Characters under way: 1 to 3 bytes are still to come; 4 to 7 where the next one is not free.
+_LEADS = {0xE0: 4, 0xED: 5, 0xF0: 6, 0xF4: 7}
+_LEFT_AFTER_LEAD = {4: 1, 5: 1, 6: 2, 7: 2}
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]*)?")
+
+
+class Places(Protocol):
+    """What knows where texts of a shape stand."""
+
+    start: Any
+
+    def feed(self, place: Any, data: bytes) -> Any:
+        """The place after some bytes, which the library lets come; None where they must not come all the same."""
+
+    def key(self, place: Any) -> Hashable:
+        """Equal for places that can be continued by the same texts."""
+
+    def kind(self, place: Any) -> Hashable:
+        """Equal for places that can be brought to an end by the same ways, if they are `plain`."""
+
+    def plain(self, place: Any, way: bytes) -> bool:
+        """Whether what was written before does not matter for a way."""
+
+    def after_characters(self, place: Any, count: int) -> Any:
+        """The place after so many plain characters, whichever they are; None where it depends on them."""
+
+    def after_others(self, place: Any) -> tuple[Hashable, list[bytes]] | None:
+        """The kind of the place after plain characters, and what they must not be a beginning of for that.
+
+        None where it depends on more.
+        """
+
+
+class TextPlaces:
+    """Of a shape of which nothing is known: each text is a place of its own."""
+
+    start = b""
+
+    def feed(self, place: bytes, data: bytes) -> bytes:
+        """See `Places`."""
+        return place + data
+
+    def key(self, place: bytes) -> Hashable:
+        """See `Places`."""
+        return place
+
+    kind = key
+
+    def plain(self, place: bytes, way: bytes) -> bool:
+        """See `Places`."""
+        return True
+
+    def after_characters(self, place: bytes, count: int) -> None:
+        """See `Places`."""
+
+    def after_others(self, place: bytes) -> None:
+        """See `Places`."""
+
+
+class PatternPlaces:
+    """Of a regular expression: the states of an automaton that reads it."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self.start = automaton.start
+
+    def feed(self, place: int, data: bytes) -> int:
+        """See `Places`."""
+        for byte in data:
+            place = self._automaton.step(place, byte)
+            place = ~place if place < 0 else place
+        return place
+
+    def key(self, place: int) -> Hashable:
+        """See `Places`."""
+        return place
+
+    kind = key
+
+    def plain(self, place: int, way: bytes) -> bool:
+        """See `Places`."""
+        return True
+
+    def after_characters(self, place: int, count: int) -> None:
+        """See `Places`."""
+
+    def after_others(self, place: int) -> None:
+        """See `Places`."""
+
+
+class _Frame(NamedTuple):
+    """An open container.
+
+    nodes: which schemas stand for it; last: its last key, or how many items it has; written: keys in it that the schema
+    does not name, all of them where it is not known; further: how many these are, as far as it matters.
+    """
+
+    kind: str
+    nodes: int
+    last: str | int
+    written: frozenset[str] = frozenset()
+    further: int = 0
+
+
+class _Json(NamedTuple):
+    """mode: what is expected, or being written:
+
+    "value", "first" (a value or the end of an array), "key" (one, or the end of an object), "next key", "colon",
+    "after" (a value); in "name" (a key), "string", "number", "word". nodes: the schemas of the value. tail: what was
+    written of it, as far as that matters. length: characters of a string, where they count. escape, inside: of an
+    escape, of a character. space: whether the last byte is one between. whole: all that was written in the outermost
+    container in which that matters, which is number `depth` of those open.
+    """
+
+    frames: tuple[_Frame, ...]
+    mode: str
+    nodes: int
+    tail: bytes = b""
+    length: int = -1
+    escape: bytes = b""
+    inside: int = 0
+    space: bool = False
+    whole: bytes = b""
+    depth: int = -1
+
+
+def _admits(node: Node, kind: str) -> bool:
+    types = node.get("type")
+    if types is None:
+        return True
+    given = [types] if isinstance(types, str) else types
+    return kind in given or (kind == "number" and "integer" in given)
+
+
+class JsonPlaces:
+    """Of a JSON Schema."""
+
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        self._sets: list[tuple[Node, ...]] = []
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._within: dict[tuple[int, str | int], int] = {}
+        self._tails: dict[tuple[int, str], int] = {}
+        self.start = _Json((), "value", self._set([schema]))
+
+    # -- schemas -----------------------------------------------------------------------------------------------
+
+    def _set(self, schemas: list[Any]) -> int:
+        nodes: dict[int, Node] = {}
+        for schema in schemas:
+            for node in self._alternatives(schema, set()):
+                nodes[id(node)] = node
+        key = tuple(nodes)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._sets)
+            self._sets.append(tuple(nodes.values()))
+        return self._numbers[key]
+
+    def _alternatives(self, schema: Any, seen: set[int]) -> Iterator[Node]:
+        """The schemas that may stand for a value together or instead of one another, taken apart."""
+        if schema is True:
+            yield _ANYTHING
+            return
+        if not isinstance(schema, Mapping) or id(schema) in seen:
+            return
+        seen.add(id(schema))
+        further = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+        if "$ref" in schema:
+            further.append(self._target(schema["$ref"]))
+        if not further or any(name not in _SAID and name not in _COMBINED for name in schema):
+            yield schema
+        for each in further:
+            yield from self._alternatives(each, seen)
+
+    def _target(self, reference: Any) -> Any:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return _UNKNOWN
+        found = self._root
+        for part in reference[1:].split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and name in found:
+                found = found[name]
+            elif isinstance(found, list) and name.isdigit() and int(name) < len(found):
+                found = found[int(name)]
+            else:
+                return _UNKNOWN
+        return found
+
+    def _only(self, nodes: int, kind: str) -> Node | None:
+        """The one schema that stands for values of a kind, if there is one and no other, and all of it is known."""
+        admitting = [node for node in self._sets[nodes] if _admits(node, kind)]
+        if len(admitting) != 1 or self._odd(admitting[0], kind):
+            return None
+        return admitting[0]
+
+    def _odd(self, node: Node, kind: str) -> bool:
+        """Whether a schema asks something of values of a kind by which what was written of them matters."""
+        known = _FREE_OF[kind]
+        return any(
+            name not in known and name not in _SAID and name not in _COMBINED and name != "type"
+            for name in node
+        )
+
+    def _counted(self, nodes: int, kind: str) -> int:
+        """How much of the content of a string or number matters: -1 all, 0 nothing, else so many characters."""
+        key = (nodes, kind)
+        if key not in self._tails:
+            admitting = [node for node in self._sets[nodes] if _admits(node, kind)]
+            if not admitting or any(self._odd(node, kind) for node in admitting):
+                self._tails[key] = -1
+            else:
+                lengths = [node[name] for node in admitting for name in _OF_STRINGS if name in node]
+                self._tails[key] = 1 + max(map(int, lengths)) if kind == "string" and lengths else 0
+        return self._tails[key]
+
+    def _child(self, frame: _Frame, name: str | int) -> int:
+        """The schemas of what stands under a key, or at a place."""
+        node = self._only(frame.nodes, "object" if frame.kind == "{" else "array")
+        if node is None:
+            return self._set([True])
+        key = (frame.nodes, name)
+        if key not in self._within:
+            if isinstance(name, str):
+                properties = node.get("properties", {})
+                child = properties[name] if name in properties else node.get("additionalProperties", True)
+            else:
+                first = node.get("prefixItems", ())
+                child = first[name] if name < len(first) else node.get("items", True)
+            self._within[key] = self._set([child])
+        return self._within[key]
+
+    def _named(self, frame: _Frame, raw: bytes) -> _Frame | None:
+        """An object with one key more; None for one that stands there, or could be taken for one of the schema's."""
+        node, name = self._only(frame.nodes, "object"), str(json.loads(raw))
+        names = _named_by(node)
+        if name in names:
+            passed = frame.last in names and names.index(name) <= names.index(str(frame.last))
+            twice = passed or frame.last == _FURTHER or raw != _said(name)
+            return None if twice else frame._replace(last=name)
+        if name in frame.written:
+            return None
+        last = name if node is None else _FURTHER
+        counted = 0 if node is None else max(node.get("minProperties", -1), node.get("maxProperties", -1)) + 1
+        count = min(frame.further + 1, int(counted))
+        return frame._replace(last=last, written=frame.written | {name}, further=count)
+
+    def _wanting(self, frame: _Frame, more: int) -> bool:
+        """Whether more keys than so many must still come in an object."""
+        node = self._only(frame.nodes, "object") if frame.kind == "{" else None
+        return node is not None and frame.further + more < node.get("minProperties", 0) - len(_named_by(node))
+
+    def _items(self, frame: _Frame) -> int:
+        """The number of items after one more, as far as it matters."""
+        node = self._only(frame.nodes, "array") or {}
+        counts = [node.get("minItems", 0), node.get("maxItems", 0), len(node.get("prefixItems", ()))]
+        return min(int(frame.last) + 1, 1 + max(map(int, counts)))
+
+    # -- bytes -------------------------------------------------------------------------------------------------
+
+    def key(self, place: _Json) -> Hashable:
+        """See `Places`."""
+        if place.depth >= 0:
+            return place.frames[: place.depth], place.whole
+        return place
+
+    def kind(self, place: _Json) -> Hashable:
+        """See `Places`: of keys that were written matters which of them the one under way may still become."""
+        if place.depth >= 0:
+            return self.key(place)
+        frames = [
+            frame._replace(written=frozenset()) if frame.written and not self._wanting(frame, 0) else frame
+            for frame in place.frames
+        ]
+        if place.mode == "next key":
+            # Another key must come, whatever stands there.
+            frames[-1] = place.frames[-1]
+        elif place.mode == "name":
+            frames[-1] = place.frames[-1]
+            if not self._wanting(frames[-1], 1):
+                tail, left = self._open_name(place)
+                written = frozenset(left) & frames[-1].written
+                frames[-1] = frames[-1]._replace(written=written)
+                place = place._replace(tail=tail)
+        return place._replace(frames=tuple(frames))
+
+    def plain(self, place: _Json, way: bytes) -> bool:
+        """See `Places`: it opens no key in an object that is open already, if that has any of its own."""
+        if place.depth >= 0:
+            return True
+        open_ = len(place.frames)
+        for byte in way:
+            before, after = place, self._step(place, byte)
+            if after is None:
+                return False
+            place = after
+            if place.mode == "name" != before.mode and len(place.frames) <= open_:
+                node = self._only(place.frames[-1].nodes, "object") or {}
+                if node.get("additionalProperties", True) is not False:
+                    return False
+        return True
+
+    def _open_name(self, place: _Json) -> tuple[bytes, list[str]]:
+        """A key under way as far as it matters, and the keys that it may become but must not."""
+        frame, tail = place.frames[-1], place.tail
+        names = _named_by(self._only(frame.nodes, "object"))
+        left = [name for name in (*names, *frame.written) if _said(name).startswith(tail)]
+        return (tail if left else b"?"), left
+
+    def after_others(self, place: _Json) -> tuple[Hashable, list[bytes]] | None:
+        """See `Places`."""
+        if place.mode != "name" or place.depth >= 0 or place.escape or place.inside:
+            return None
+        if self._wanting(place.frames[-1], 1):
+            return None
+        other = self.kind(place)
+        assert isinstance(other, _Json)
+        frame = other.frames[-1]._replace(written=frozenset())
+        other = other._replace(frames=(*other.frames[:-1], frame), tail=b"?")
+        return other, [_said(name)[len(place.tail) : -1] for name in self._open_name(place)[1]]
+
+    def after_characters(self, place: _Json, count: int) -> _Json | None:
+        """See `Places`."""
+        if place.mode != "string" or place.depth >= 0 or place.escape or place.inside:
+            return None
+        matters = self._counted(place.nodes, "string")
+        if matters < 0:
+            return None
+        return place._replace(length=min(place.length + count, matters))
+
+    def feed(self, place: _Json, data: bytes) -> _Json | None:
+        """See `Places`."""
+        for byte in data:
+            whole = place.depth
+            after = self._step(place, byte)
+            if after is None:
+                return None
+            place = after
+            if place.depth >= 0 and (whole >= 0 or len(place.whole) == 0):
+                place = place._replace(whole=place.whole + bytes([byte]))
+        return place
+
+    def _step(self, place: _Json, byte: int) -> _Json | None:
+        mode = place.mode
+        if mode == "string":
+            return self._in_string(place, byte)
+        if mode == "name":
+            return self._in_name(place, byte)
+        if mode in ("number", "word"):
+            known = self._in_scalar(place, byte)
+            if known is not None:
+                return known
+            place = self._value_over(place)
+        if byte in b" \t\n\r":
+            return place._replace(space=True)
+        place = place._replace(space=False)
+        if byte in b"}]":
+            return self._closed(place)
+        if mode in ("key", "next key"):
+            return place._replace(mode="name", tail=b'"')
+        if mode == "colon":
+            return place._replace(mode="value", tail=b"")
+        if byte == 0x2C:
+            frame = place.frames[-1]
+            if frame.kind == "{":
+                return place._replace(mode="next key")
+            return place._replace(mode="value", nodes=self._child(frame, int(frame.last)))
+        return self._begun(place, byte)
+
+    def _begun(self, place: _Json, byte: int) -> _Json:
+        """The first byte of a value."""
+        if byte == 0x22:
+            matters = self._counted(place.nodes, "string")
+            return place._replace(mode="string", tail=b'"' if matters < 0 else b"", length=0)
+        if byte in b"{[":
+            kind = chr(byte)
+            frame = _Frame(kind, place.nodes, "" if kind == "{" else 0)
+            depth, whole = place.depth, place.whole
+            if depth < 0 and self._only(place.nodes, "object" if kind == "{" else "array") is None:
+                depth, whole = len(place.frames), b""
+            mode, nodes = ("key", place.nodes) if kind == "{" else ("first", self._child(frame, 0))
+            return place._replace(
+                frames=(*place.frames, frame), mode=mode, nodes=nodes, depth=depth, whole=whole
+            )
+        mode = "number" if byte in b"-0123456789" else "word"
+        return place._replace(mode=mode, tail=bytes([byte]))
+
+    def _closed(self, place: _Json) -> _Json:
+        frames = place.frames[:-1]
+        inside = place.depth < len(frames)
+        depth, whole = (place.depth, place.whole) if inside else (-1, b"")
+        return self._value_over(place._replace(frames=frames, depth=depth, whole=whole))
+
+    def _value_over(self, place: _Json) -> _Json:
+        """A value is complete: an array has one item more."""
+        frames = place.frames
+        if frames and frames[-1].kind == "[":
+            frames = (*frames[:-1], frames[-1]._replace(last=self._items(frames[-1])))
+        nodes = frames[-1].nodes if frames else 0
+        return _Json(frames, "after", nodes, whole=place.whole, depth=place.depth)
+
+    def _in_scalar(self, place: _Json, byte: int) -> _Json | None:
+        """A byte more of a number or word; None where it is over."""
+        if place.mode == "word":
+            return place._replace(tail=place.tail + bytes([byte])) if 0x61 <= byte <= 0x7A else None
+        if byte not in b"+-.eE0123456789":
+            return None
+        tail = place.tail + bytes([byte])
+        if self._counted(place.nodes, "number") == 0:
+            tail = _in_short(tail)
+        return place._replace(tail=tail)
+
+    def _in_name(self, place: _Json, byte: int) -> _Json | None:
+        tail = place.tail + bytes([byte])
+        if byte == 0x22 and not place.escape:
+            frame = self._named(place.frames[-1], tail)
+            if frame is None:
+                return None
+            child = self._child(frame, str(frame.last))
+            frames = (*place.frames[:-1], frame)
+            return place._replace(frames=frames, mode="colon", tail=b"", nodes=child)
+        if place.escape:
+            escape = place.escape + bytes([byte])
+            over = len(escape) == (6 if escape[1:2] == b"u" else 2)
+            # A key is spelled in one way, so that it cannot stand twice in two.
+            if escape not in _BEGUN_ESCAPES:
+                return None
+            return place._replace(tail=tail, escape=b"" if over else escape)
+        if place.inside:
+            return place._replace(tail=tail, inside=_LEFT_AFTER_LEAD.get(place.inside, place.inside - 1))
+        if byte == 0x5C:
+            return place._replace(tail=tail, escape=b"\\")
+        inside = _LEADS.get(byte, 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3) if byte >= 0xC0 else 0
+        return place._replace(tail=tail, inside=inside)
+
+    def _in_string(self, place: _Json, byte: int) -> _Json:
+        matters = self._counted(place.nodes, "string")
+        tail = place.tail + bytes([byte]) if matters < 0 else b""
+        more = min(place.length + 1, matters) if matters >= 0 else place.length
+        if place.escape:
+            escape = place.escape + bytes([byte])
+            over = len(escape) == (6 if escape[1:2] == b"u" else 2)
+            return place._replace(
+                tail=tail, escape=b"" if over else escape, length=more if over else place.length
+            )
+        if place.inside:
+            inside = _LEFT_AFTER_LEAD.get(place.inside, place.inside - 1)
+            return place._replace(tail=tail, inside=inside, length=place.length if inside else more)
+        if byte == 0x22:
+            return self._value_over(place)
+        if byte == 0x5C:
+            return place._replace(tail=tail, escape=b"\\")
+        if byte >= 0xC0:
+            inside = _LEADS.get(byte, 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3)
+            return place._replace(tail=tail, inside=inside)
+        return place._replace(tail=tail, length=more)
+
+
+def _named_by(node: Node | None) -> tuple[str, ...]:
+    """The keys that a schema names, in the order in which they come."""
+    if node is None:
+        return ()
+    properties = node.get("properties", {})
+    return (*properties, *(name for name in node.get("required", ()) if name not in properties))
+
+
+def _said(name: str) -> bytes:
+    return json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+# The characters that have to be escaped, as `json` does it, and what these escapes begin with.
+_BEGUN_ESCAPES = frozenset(
+    _said(chr(code))[1:end] for code in (*range(0x20), 0x22, 0x5C) for end in range(2, len(_said(chr(code))))
+)
+
+
+def _in_short(tail: bytes) -> bytes:
+    """A number in which one digit stands for several, where no more than that matters."""
+    match = _NUMBER.fullmatch(tail)
+    if match is None:
+        return tail
+    sign = b"-" if tail[:1] == b"-" else b""
+    whole = tail[len(sign) :]
+    if match[2] is not None:
+        return b"e" + match[2][1:2].strip(b"0123456789") + (b"9" if tail[-1:].isdigit() else b"")
+    if match[1] is not None:
+        return b"." if len(match[1]) == 1 else b".9"
+    return sign + (b"9" if whole[:1] not in (b"0", b"") else whole)
+
+
+_ANYTHING: Node = {}
+_UNKNOWN: Node = {"unknown": True}

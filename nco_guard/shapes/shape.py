@@ -1,0 +1,355 @@
+"""What the text of a model is to look like: a JSON Schema, a regular expression, a grammar.
+
+A shape says what may be written, a policy what may not; `shape=` enforces both at once. What cannot be enforced exactly
+is refused here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+from nco_guard.arguments import choice
+from nco_guard.automata.automaton import TableAutomaton
+from nco_guard.automata.cpython import parsed
+from nco_guard.automata.json_text import PlainJsonAutomaton
+from nco_guard.compiler import compile_policy
+from nco_guard.errors import ArgumentError, ContradictionError, PolicyError, ShapeError
+from nco_guard.policy import Policy, RegexRule
+from nco_guard.shapes.library import GrammarReader, complaint, in_lark, tokenizer_of
+from nco_guard.shapes.places import JsonPlaces, PatternPlaces, Places, TextPlaces
+from nco_guard.shapes.strict import narrowed
+from nco_guard.shapes.tools import CallFormat, CallGrammar, Tool, call_grammar, tools_of
+
+__all__ = ["SHAPE_RULE", "Shape", "ShapeSource", "as_shape"]
+
+#: Stands in place of a rule where the shape forbids a token.
+SHAPE_RULE = "shape"
+
+ShapeSource = Any
+"""What is given as `shape=`: a `Shape`, a JSON Schema (a mapping, or True for any JSON), or a pydantic class."""
+
+Whitespace = Literal["one", "any", "none"]
+_WHITESPACE: dict[str, dict[str, Any]] = {
+    "one": {"whitespace_pattern": "[ ]?"},
+    "any": {},
+    "none": {"whitespace_flexible": False},
+}
+_HEAD = '%llguidance {"no_forcing": true}\nstart: '
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What texts are to look like. Made by `Shape.json`, `regex`, `lark` or `tools`; immutable, shared.
+
+    Guarantee: a text that has ended, or was ended by `max_new_tokens` as far as a way was found, is of this shape. A
+    text that something else stops (a stop string, a time limit) is refused, not cut.
+
+    kind: "json", "regex", "lark" or "tools". schema: of JSON, as it was given. begun: how a prompt has begun the text.
+
+    Examples:
+        >>> Shape.json({"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}).kind
+        'json'
+        >>> Shape.json({"type": "string", "format": "colour"})
+        Traceback (most recent call last):
+        ...
+        nco_guard.errors.ShapeError: #: Unknown format: colour
+    """
+
+    kind: Literal["json", "regex", "lark", "tools"]
+    grammar: str = field(repr=False)
+    schema: Any = field(default=None, repr=False)
+    source: Any = field(default=None, repr=False)
+    begun: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def json(cls, schema: Any, *, whitespace: Whitespace = "one") -> Shape:
+        """The JSON texts that a JSON Schema, or a pydantic class, lets be.
+
+        Keys come in the schema's order. Objects whose `properties` are given have no others unless
+        `additionalProperties` says so. Numbers are written as they print, see `automata.json_text`. `whitespace`: "one"
+        space at most between what belongs together, "any", or "none".
+
+        Errors: `ShapeError`, naming the place, for what cannot be enforced exactly (`not`, `uniqueItems`, lookarounds,
+        unknown formats, ...); `ArgumentError` for what is no schema.
+        """
+        choice("whitespace", whitespace, tuple(_WHITESPACE))
+        if hasattr(schema, "model_json_schema"):
+            schema = schema.model_json_schema()
+        if not isinstance(schema, Mapping | bool):
+            raise ArgumentError(
+                f"shape: {type(schema).__name__} is none; give a Shape, a JSON Schema as a mapping, or a pydantic class"
+            )
+        given = {} if schema is True else schema
+        if given is False:
+            raise ShapeError("nothing is of this schema", place="#")
+        made = _closed(copy.deepcopy(dict(given)), "#")
+        options = _WHITESPACE[whitespace]
+        grammar = _json_grammar(narrowed(copy.deepcopy(made), _parts), options)
+        said = complaint(grammar)
+        if said is not None:
+            raise ShapeError(said, place=_place_of(made, said))
+        return cls("json", grammar, schema=made, source=(made, whitespace))
+
+    @classmethod
+    def regex(cls, pattern: str) -> Shape:
+        r"""The texts that a regular expression of Python's matches as a whole.
+
+        Errors: `ShapeError` for lookarounds, backreferences, and anchors that are not at an end.
+
+        Examples:
+            >>> Shape.regex(r"[A-Z]{2}-\d{4}").kind
+            'regex'
+        """
+        if not isinstance(pattern, str):
+            raise ArgumentError("pattern: give a regular expression as text")
+        bare = _without_ends(pattern)
+        grammar = f"{_HEAD}/{in_lark(bare)}/"
+        said = complaint(grammar)
+        if said is not None:
+            raise ShapeError(f"the regular expression cannot be enforced: {said}")
+        return cls("regex", grammar, source=bare)
+
+    @classmethod
+    def lark(cls, grammar: str) -> Shape:
+        """The texts of a grammar in Lark's notation, as llguidance reads it; it begins with the rule `start`.
+
+        Masks are kept by text, since nothing is known of when two texts are at the same place: such a shape costs more
+        in a step than the others. Errors: `ShapeError`.
+
+        Examples:
+            >>> Shape.lark('start: "yes" | "no"').kind
+            'lark'
+        """
+        if not isinstance(grammar, str):
+            raise ArgumentError("grammar: give a grammar as text")
+        made = _HEAD.partition("start")[0] + grammar
+        said = complaint(made)
+        if said is not None:
+            raise ShapeError(f"the grammar cannot be enforced: {said}")
+        return cls("lark", made, source=grammar)
+
+    @classmethod
+    def tools(
+        cls,
+        tools: Sequence[Mapping[str, Any]],
+        form: CallFormat,
+        *,
+        choice: str = "auto",
+        parallel: bool = True,
+        begun: str = "",
+        reasoning: bool = False,
+    ) -> Shape:
+        """Free text or calls of these tools, in the format that a family of models writes them in.
+
+        tools: as OpenAI's APIs have them; each call has the name of one, and arguments of its `parameters`. Where some
+        say `strict: true`, the arguments of the others are any object. form: a `nco_guard.replies.ReplyFormat`.
+        choice: "auto": text without the beginning of a call, then calls or nothing; "required": calls; a tool's name:
+        calls of it. parallel: False for one call at most. begun, reasoning: how the prompt ends, as
+        `nco_guard.replies.enforcing.calls_shape` finds it: with so much of a call's beginning; within reasoning,
+        which is free up to its close.
+
+        Errors: `ShapeError`, naming tool and place, for what cannot be enforced exactly; `ArgumentError`.
+
+        Examples:
+            >>> from nco_guard.replies import shipped_formats
+            >>> tool = {"name": "find", "parameters": {"properties": {"q": {"type": "string"}}, "required": ["q"]}}
+            >>> Shape.tools([tool], shipped_formats()["hermes"], choice="find").kind
+            'tools'
+        """
+        given = tools_of(tools)
+        if choice not in ("auto", "required"):
+            given = tuple(tool for tool in given if tool.name == choice)
+            if not given:
+                raise ArgumentError(f"choice: 'auto', 'required' or the name of a tool, not {choice!r}")
+        closed = [Tool(tool.name, _closed_for(tool)) for tool in given]
+        make = partial(
+            call_grammar,
+            form=form,
+            required=choice != "auto",
+            parallel=parallel,
+            begun=begun,
+            reasoning=reasoning,
+        )
+        return cls._calls(closed, make)
+
+    @classmethod
+    def _calls(cls, tools: Sequence[Tool], make: Callable[[Sequence[Tool]], CallGrammar]) -> Shape:
+        tools = [_enforced(tool) for tool in tools]
+        grammar = make(tools).grammar
+        if (said := complaint(grammar)) is not None:
+            raise ShapeError(f"the calls of these tools cannot be enforced: {said}")
+        return cls("tools", grammar, source=(tuple(tools), make))
+
+    def behind(self, begun: str) -> Shape:
+        """What is left of the shape where the prompt ends with the beginning of its text.
+
+        Errors: `ShapeError` for what is no beginning of one.
+        """
+        reader, data = GrammarReader(self.grammar, tokenizer_of(None)), begun.encode()
+        if not reader.leads(reader.at(b""), data):
+            raise ShapeError("begun: no text of this shape begins so")
+        return replace(self, begun=data)
+
+    def left_by(self, prune: Callable[[Any], Any]) -> Shape:
+        """This shape with what is left of its schemas. Errors: as `json`; those of `prune`, which name the tool."""
+        if self.kind == "json":
+            left = prune(self.schema)
+            return self if left == self.schema else Shape.json(left, whitespace=self.source[1])
+        if self.kind != "tools":
+            return self
+        tools, make = self.source
+        kept = []
+        for tool in tools:
+            try:
+                kept.append(Tool(tool.name, prune(tool.schema)))
+            except ContradictionError as error:
+                raise error.within(f"tools/{tool.name}") from None
+        same = all(one.schema == tool.schema for one, tool in zip(kept, tools, strict=True))
+        return self if same else replace(Shape._calls(kept, make), begun=self.begun)
+
+    def plain(self) -> TableAutomaton | None:
+        """What holds beside the policy's rules: JSON is written as it reads."""
+        if self.kind == "json":
+            return PlainJsonAutomaton()
+        if self.kind != "tools":
+            return None
+        plain = self._made.plain
+        plain.start = plain.spaceless_start = plain.read(plain.start, self.begun)
+        return plain
+
+    @property
+    def _made(self) -> CallGrammar:
+        tools, make = self.source
+        made: CallGrammar = make(tools)
+        return made
+
+    @property
+    def says_json(self) -> bool:
+        """Whether there are strings in it that are read as JSON."""
+        return self.kind in ("json", "tools")
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hexadecimal) of what is enforced."""
+        return hashlib.sha256(self.grammar.encode() + b"\0" + self.begun).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shape) and (self.grammar, self.begun) == (other.grammar, other.begun)
+
+    def __hash__(self) -> int:
+        return hash((self.grammar, self.begun))
+
+    def places(self) -> Places:
+        """What knows where texts of this shape stand."""
+        if self.kind == "tools":
+            return self._made.places
+        if self.kind == "json":
+            return JsonPlaces(self.schema)
+        if self.kind == "regex":
+            try:
+                rule = RegexRule(id="shape", regex=rf"\A(?:{self.source})\Z")
+                return PatternPlaces(
+                    compile_policy(Policy(name="shape", rules=[rule])).constraints()[1].automaton
+                )
+            except PolicyError:
+                pass
+        return TextPlaces()
+
+
+def as_shape(given: ShapeSource) -> Shape:
+    """A shape that is given, or one of the schema or class that is. Errors: as `Shape.json`."""
+    return given if isinstance(given, Shape) else Shape.json(given)
+
+
+def _enforced(tool: Tool) -> Tool:
+    """A tool with what the library is given of its schema. Errors: `ShapeError`, naming tool and place."""
+    try:
+        enforced = narrowed(copy.deepcopy(tool.schema), _parts)
+    except ShapeError as error:
+        raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
+    if (said := complaint(_json_grammar(enforced, _WHITESPACE["one"]))) is not None:
+        raise ShapeError(f"tool {tool.name!r}: {said}", place=_place_of(tool.schema, said))
+    return Tool(tool.name, tool.schema, enforced)
+
+
+def _closed_for(tool: Tool) -> dict[str, Any]:
+    try:
+        closed: dict[str, Any] = _closed(copy.deepcopy(tool.schema), "#")
+    except ShapeError as error:
+        raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
+    return closed
+
+
+def _json_grammar(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    return f"{_HEAD}%json {json.dumps({**schema, 'x-guidance': options})}"
+
+
+_COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
+
+
+def _closed(schema: Any, place: str, *, open_: bool = False) -> Any:
+    """A schema whose objects have no other keys than they name, where nothing is said of others."""
+    if not isinstance(schema, dict):
+        return schema
+    alone = not open_ and not any(name in schema for name in _COMBINING)
+    if "properties" in schema and "additionalProperties" not in schema and alone:
+        schema["additionalProperties"] = False
+    for pointer, inner, part_of_all in _parts(schema):
+        _closed(inner, place + pointer, open_=part_of_all)
+    return schema
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+    """The schemas right within one: where each stands, itself, and whether others stand for the same value."""
+    for name in ("properties", "$defs", "definitions", "patternProperties"):
+        found = schema.get(name)
+        if isinstance(found, Mapping):
+            for key, inner in found.items():
+                yield f"/{name}/{key.replace('~', '~0').replace('/', '~1')}", inner, False
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        found = schema.get(name)
+        if isinstance(found, list):
+            beside = any(other in schema for other in ("properties", "allOf", "$ref"))
+            for number, inner in enumerate(found):
+                yield f"/{name}/{number}", inner, name == "allOf" or (name != "prefixItems" and beside)
+    for name in ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"):
+        if isinstance(schema.get(name), Mapping):
+            yield f"/{name}", schema[name], False
+
+
+def _place_of(schema: Mapping[str, Any], said: str) -> str:
+    """The innermost place at which the library says the same."""
+    defined = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    found, waiting = "#", [("#", schema)]
+    while waiting:
+        place, node = waiting.pop()
+        if place != "#" and complaint(_json_grammar({**defined, **node}, {})) != said:
+            continue
+        if len(place) > len(found):
+            found = place
+        waiting += [
+            (place + pointer, inner) for pointer, inner, _ in _parts(node) if isinstance(inner, Mapping)
+        ]
+    return found
+
+
+def _without_ends(pattern: str) -> str:
+    """The pattern without anchors at its ends, which say nothing where a whole text is meant."""
+    try:
+        tree = list(parsed(pattern, 0))
+    except re.error:
+        raise ShapeError("the regular expression is not valid") from None
+    if tree and str(tree[0][0]) == "AT" and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
+        pattern = pattern.removeprefix("^").removeprefix(r"\A")
+    if tree and str(tree[-1][0]) == "AT" and str(tree[-1][1]) in ("AT_END", "AT_END_STRING"):
+        pattern = pattern.removesuffix("$") if pattern.endswith("$") else pattern.removesuffix(r"\Z")
+    if "AT_" in repr(list(parsed(pattern, 0))):
+        raise ShapeError("the regular expression has an anchor that is not at an end; write it without")
+    return pattern

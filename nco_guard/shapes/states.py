@@ -1,0 +1,462 @@
+"""A shape over a vocabulary: places as numbers, which tokens it lets come there, and ways to its end.
+
+A state is a place (`places`), met with some text, which stands for all texts that come there; the library is asked
+about that one. What it says is kept by state. The ways to an end are the library's too: at each place a text is
+brought on by the bytes that it lets come, those first that close something.
+
+Cost: of a state met before, look-ups; of a new one, a mask of the library, and a few microseconds for each way there is
+to go on (in a string, all plain tokens are one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.errors import ShapeError
+from nco_guard.masking.idsets import Ids
+from nco_guard.shapes.call_parts import PartPlaces
+from nco_guard.shapes.library import GrammarReader, tokenizer_of
+from nco_guard.shapes.places import Places
+from nco_guard.shapes.shape import Shape
+from nco_guard.tokens import Vocabulary
+
+__all__ = ["REFUSED", "Exits", "ShapeStates", "shape_states", "shapes_refusal"]
+
+REFUSED = -1
+#: Bytes of a way to the end, at most.
+_LONGEST = 4096
+# Ways that are tried for a token after they were found for others.
+_TRIED = 12
+# How often it goes back from where a key stands twice.
+_BACK = 200
+# Other bytes that are tried for a shorter one: of each place, and in all.
+_KINDS = 12
+_LOOKED = 150
+# What is written first where there is a choice: what closes, then what may be the whole of a value.
+_BRACKETS = b"}]"
+_PAIRS = {b"{": 0x7D, b"[": 0x5D}
+_FEW = 24
+_ORDER = bytes(
+    dict.fromkeys(
+        b'}]",:0123456789ntfeabcdghijklmopqrsuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_@/' + bytes(range(256))
+    )
+)
+_LAST = b" \t\r\n\\"
+
+
+@dataclass(frozen=True, slots=True)
+class Exits:
+    """The tokens with text that a shape lets come in a state, sorted, and where they lead.
+
+    groups int32 [ids]: the number of each token's group; of one group are tokens that lead to one place.
+    places: of each group, where. members: one of its tokens.
+    """
+
+    ids: Ids
+    groups: NDArray[np.int32]
+    places: list[Hashable]
+    members: list[int]
+
+
+def shapes_refusal(vocabulary: Vocabulary) -> str | None:
+    """Why no shape can be enforced over a vocabulary; None if one can."""
+    if vocabulary.rewriting is not None:
+        return f"the tokenizer's decoder ({vocabulary.family}) rewrites text, so no shape can be enforced with it"
+    if not vocabulary.eos_ids:
+        return "the tokenizer has no end-of-sequence token, by which a text of a shape would end"
+    return None
+
+
+def shape_states(shape: Shape, vocabulary: Vocabulary, needed: Callable[[bytes], int]) -> ShapeStates:
+    """The states of a shape over a vocabulary; `needed` as for `ShapeStates`.
+
+    Errors: `ShapeError` for a vocabulary without an end of sequence, or whose decoder rewrites what tokens say.
+    """
+    if (reason := shapes_refusal(vocabulary)) is not None:
+        raise ShapeError(reason)
+    if vocabulary.borders or vocabulary.regions is not None:
+        raise ShapeError("a shape is one of the whole text: it cannot be enforced with borders or regions")
+    return ShapeStates(shape, vocabulary, needed)
+
+
+class ShapeStates:
+    """The states of a shape over a vocabulary. `start`: of the empty text.
+
+    Not safe to share between threads by itself.
+    """
+
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, needed: Callable[[bytes], int]) -> None:
+        """`needed`: the fewest tokens that a text can be written in."""
+        self.needed = needed
+        self._vocabulary = vocabulary
+        self._tokens = vocabulary.tokens
+        self._places: Places = shape.places()
+        self._end_is_silent = shape.kind == "tools"
+        self._bytes = GrammarReader(shape.grammar, tokenizer_of(None))
+        self._matcher = GrammarReader(shape.grammar, tokenizer_of(vocabulary))
+        self._grammar = shape.grammar
+        self._ids: dict[Hashable, int] = {}
+        self._texts: list[bytes] = []
+        self._at: list[Any] = []
+        self._next: list[dict[int, int]] = []
+        self._ends: dict[int, bool] = {}
+        self._letters: dict[int, list[tuple[bytes, int]]] = {}
+        self._exits: dict[int, Exits] = {}
+        self._ways: dict[Hashable, bytes | None] = {}
+        self._dead = set[Hashable]()
+        #: Grows where a shorter way is found from a place than was known.
+        self.version = 0
+        self._held = 0
+        first = self._places.feed(self._places.start, shape.begun)
+        self.start = self._intern(first, shape.begun, fresh=vocabulary.strips_first_space)
+
+    def _intern(self, place: Any, text: bytes, *, fresh: bool = False) -> int:
+        key = (self._places.key(place), fresh)
+        found = self._ids.get(key)
+        if found is None:
+            found = len(self._texts)
+            self._next[found:] = [{}]
+            self._at[found:] = [place]
+            self._texts.append(text)
+            self._ids[key] = found
+        return found
+
+    @property
+    def _fresh(self) -> int:
+        return self.start if self._vocabulary.strips_first_space else REFUSED
+
+    def data(self, state: int, token: int) -> bytes:
+        """What a token adds to a text here."""
+        data = self._tokens[token]
+        return data[1:] if state == self._fresh and data[:1] == b" " else data
+
+    @cached_property
+    def silent_ids(self) -> frozenset[int]:
+        """Tokens that add no text, and ends."""
+        return frozenset(np.flatnonzero(self._silent).tolist())
+
+    @cached_property
+    def _silent(self) -> NDArray[np.bool_]:
+        """Tokens that add no text, and ends, whose text is looked at by itself."""
+        silent = np.array([not data for data in self._tokens], bool)
+        silent[[*self._vocabulary.eos_ids, *self._vocabulary.unusable_ids]] = True
+        return silent
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def after(self, state: int, token: int) -> int:
+        """The state after a token; `REFUSED` where the shape does not let it come, or it adds no text."""
+        known = self._next[state].get(token)
+        if known is None:
+            data = self.data(state, token)
+            known = REFUSED if not data or self._silent[token] else self.read(state, data)
+            self._next[state][token] = known
+        return known
+
+    def read(self, state: int, data: bytes) -> int:
+        """The state after some bytes; `REFUSED` where the shape does not let them come."""
+        if not data:
+            return state
+        text = self._texts[state]
+        if not self._bytes.leads(self._bytes.at(text), data):
+            return REFUSED
+        place = self._places.feed(self._at[state], data)
+        return REFUSED if place is None else self._intern(place, text + data)
+
+    def may_end(self, state: int) -> bool:
+        """Whether a text of the shape may end here."""
+        known = self._ends.get(state)
+        if known is None:
+            known = self._ends[state] = bool(self._bytes.at(self._texts[state]).is_accepting())
+        return known
+
+    def ends_with(self, state: int, data: bytes) -> bool:
+        """Whether a text may end after some more bytes."""
+        if not data:
+            return self.may_end(state)
+        found = self._bytes.at(self._texts[state])
+        return self._leads(found, self._at[state], b"", data)
+
+    def stops(self, state: int, token: int) -> bool:
+        """Whether a text may end by a token that ends it: where calls are read, what such a token says is no part."""
+        data = self._tokens[token]
+        return self.ends_with(state, data) or (self._end_is_silent and self.may_end(state))
+
+    def letters(self, state: int) -> list[tuple[bytes, int]]:
+        """The bytes that the shape lets come here, and the states after them."""
+        known = self._letters.get(state)
+        if known is None:
+            text, at = self._texts[state], self._at[state]
+            mask = self._bytes.mask(self._bytes.at(text))
+            found = [bytes([byte]) for byte in np.flatnonzero(mask[:256]).tolist()]
+            places = [(data, self._places.feed(at, data)) for data in found]
+            known = [(data, self._intern(to, text + data)) for data, to in places if to is not None]
+            self._letters[state] = known
+        return known
+
+    # -- tokens ------------------------------------------------------------------------------------------------
+
+    def exits(self, state: int) -> Exits:
+        """The tokens with text that may come, and where they lead."""
+        known = self._exits.get(state)
+        if known is None:
+            known = self._exits[state] = self._find_exits(state)
+            self._held += known.groups.nbytes
+        return known
+
+    def tokens(self, state: int) -> Ids:
+        """The tokens with text that may come, sorted."""
+        return self.exits(state).ids
+
+    def _allowed(self, state: int) -> Ids:
+        matcher = self._matcher
+        if state == self._fresh:
+            matcher = GrammarReader(self._grammar, tokenizer_of(self._vocabulary, first=True))
+        mask = matcher.mask(matcher.at(self._texts[state]))[: self._vocabulary.width]
+        return np.flatnonzero(mask & ~self._silent)
+
+    def _find_exits(self, state: int) -> Exits:
+        ids = self._allowed(state)
+        numbers: dict[Hashable, int] = {}
+        members: list[int] = []
+        groups = np.zeros(len(ids), np.int32)
+        for place, (token, key) in enumerate(zip(ids.tolist(), self._keys(state, ids), strict=True)):
+            if key is None:
+                groups[place] = REFUSED
+                continue
+            number = numbers.setdefault(key, len(numbers))
+            if number == len(members):
+                members.append(token)
+            groups[place] = number
+        taken = groups != REFUSED
+        found = Exits(ids[taken], groups[taken], list(numbers), members)
+        self._find_ways(state, found)
+        return found
+
+    def _keys(self, state: int, ids: Ids) -> Iterator[Hashable]:
+        """What tells apart where tokens lead to, as far as ways matter; None for tokens that must not come."""
+        places, at = self._places, self._at[state]
+        if isinstance(places, PartPlaces) and state != self._fresh:
+            found = places.keys(at, self._tokens, ids.tolist())
+            if found is not None:
+                yield from (None if key is None else (key, False) for key in found)
+                return
+        plain: dict[int, Hashable] = {}
+        counted = places.after_characters(at, 0) is not None
+        others = None if counted else places.after_others(at)
+        counts = self._plain if counted or others is not None else None
+        alike = set[int]() if others is None else self._beginnings(others[1])
+        for token in ids.tolist():
+            count = -1 if counts is None else counts[token]
+            if count < 0 or token in alike:
+                place = places.feed(at, self.data(state, token))
+                yield None if place is None else (places.kind(place), False)
+                continue
+            if others is not None:
+                yield others[0], False
+                continue
+            if count not in plain:
+                plain[count] = places.kind(places.after_characters(at, count)), False
+            yield plain[count]
+
+    def _beginnings(self, texts: list[bytes]) -> set[int]:
+        """The tokens that say a beginning of one of some texts."""
+        heads = {each[:end] for each in texts for end in range(1, len(each) + 1)}
+        return {token for head in heads for token in self._of_text.get(head, ())}
+
+    @cached_property
+    def _of_text(self) -> dict[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for token, data in enumerate(self._tokens):
+            found.setdefault(data, []).append(token)
+        return found
+
+    @cached_property
+    def _plain(self) -> list[int]:
+        """Of each token how many characters it is, if in a string they stand for themselves; else -1."""
+        found: list[int] = []
+        for data in self._tokens:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                text = ""
+            plain = text and '"' not in text and "\\" not in text and min(text) >= " "
+            found.append(len(text) if plain else -1)
+        return found
+
+    # -- ways --------------------------------------------------------------------------------------------------
+
+    def _find_ways(self, state: int, exits: Exits) -> None:
+        """Find a way to the end after each token. Nearly always one of those found before will do."""
+        own = self.way(state)
+        if own is not None:
+            # What is left of a way is one too: whoever goes it never needs more tokens than were counted.
+            self._note(self._at[state], own)
+        found, tried = self._bytes.at(self._texts[state]), dict[bytes, None]()
+        at = self._at[state]
+        for token, key in zip(exits.members, exits.places, strict=True):
+            data = self.data(state, token)
+            if key not in self._ways:
+                shortest = sorted(tried, key=self.needed)[:_TRIED]
+                way = next((way for way in shortest if self._leads(found, at, data, way)), None)
+                if way is None:
+                    way = self._new_way(self._texts[state] + data, self._places.feed(at, data))
+                self._ways[key] = way
+            known = self._ways[key]
+            if known is not None:
+                # What will do for the next token is likely to do for others.
+                tried.pop(known, None)
+                tried[known] = None
+
+    def _leads(self, found: Any, at: Any, data: bytes, way: bytes) -> bool:
+        """Whether the text may end after a way, behind some bytes that may come at a place."""
+        if not self._bytes.leads(found, data + way, ends=True):
+            return False
+        # Where no key ends, none stands twice.
+        return b":" not in way or self._places.feed(at, data + way) is not None
+
+    def way_from(self, place: Hashable) -> bytes | None:
+        """The way from a place of `Exits`."""
+        return self._ways[place]
+
+    def leads_nowhere(self, place: Hashable) -> bool:
+        """Whether it is known that there is no way from a place, since all keys that may come stand already."""
+        return place in self._dead
+
+    def place(self, state: int) -> Hashable:
+        """The place that a state is, as in `Exits`."""
+        return self._places.kind(self._at[state]), False
+
+    def plain(self, state: int, way: bytes) -> bool:
+        """Whether a way will do in all states that are the same `place`."""
+        return self._places.plain(self._at[state], way)
+
+    def way(self, state: int) -> bytes | None:
+        """A text of few tokens after which the shape may end; None where none was found."""
+        key = self.place(state)
+        if key not in self._ways:
+            self._ways[key] = self._new_way(self._texts[state], self._at[state])
+        return self._ways[key]
+
+    def note(self, state: int, way: bytes) -> None:
+        """Remember a way, and what is left of it from place to place, where they are shorter than those known."""
+        self._note(self._at[state], way)
+
+    def _note(self, place: Any, way: bytes) -> None:
+        for begin in range(len(way) + 1):
+            key, rest = (self._places.kind(place), False), way[begin:]
+            known = self._ways.get(key)
+            if known is None or self.needed(rest) < self.needed(known):
+                self.version += key in self._ways
+                self._ways[key] = rest
+            place = self._places.feed(place, way[begin : begin + 1])
+
+    def _new_way(self, text: bytes, at: Any) -> bytes | None:
+        way = self._close(text, at, _LONGEST)
+        return None if way is None else self._shortened(text, at, way)
+
+    def _close(self, text: bytes, at: Any, longest: int) -> bytes | None:
+        """A way to the end, by the bytes that may come, those first that close something."""
+        found, way, written = self._bytes.at(text), bytearray(), dict[int, int]()
+        trail: list[tuple[Any, NDArray[np.bool_]]] = []
+        back = 0
+        mask = self._bytes.mask(found)
+        while not found.is_accepting():
+            last = bytes(way[-1:]) or text[-1:]
+            byte = self._toward_end(at, mask, written, last) if len(way) < longest else None
+            if byte is None and not trail and len(way) < longest:
+                self._dead.add((self._places.kind(at), False))
+            if byte is None and (len(way) >= longest or not trail or back >= _BACK):
+                return None
+            if byte is None:
+                # Only a key that stands already leads to where nothing may come.
+                at, mask = trail.pop()
+                mask[way.pop()] = False
+                found, back = self._bytes.at(text + way), back + 1
+                continue
+            after = self._places.feed(at, bytes([byte]))
+            if after is None:
+                mask[byte] = False
+                continue
+            if not found.consume_tokens([byte]):
+                return None
+            trail.append((at, mask))
+            at, mask = after, self._bytes.mask(found)
+            way.append(byte)
+            if byte == 0x22:
+                written.clear()
+            written[byte] = written.get(byte, 0) + 1
+        return bytes(way)
+
+    def _toward_end(
+        self, at: Any, mask: NDArray[np.bool_], written: dict[int, int], last: bytes
+    ) -> int | None:
+        """The next byte of a way: of the mark that ends a text within the text, else as `_chosen` says."""
+        closing = self._places.closing(at) if isinstance(self._places, PartPlaces) else b""
+        return closing[0] if closing and mask[closing[0]] else _chosen(mask, written, last)
+
+    def _shortened(self, text: bytes, at: Any, way: bytes) -> bytes:
+        """A way, with other bytes here and there after which it takes fewer tokens."""
+        place, looked = 0, 0
+        while place < len(way) - 1 and looked < _LOOKED:
+            head, best = way[:place], way
+            # Nothing is shorter than to close what is open.
+            for byte in () if way[place] in b'"}]' else self._distinct(text + head, way[place]):
+                looked += 1
+                begun = head + bytes([byte])
+                after = self._places.feed(at, begun)
+                rest = None if after is None else self._close(text + begun, after, len(way) - place)
+                if rest is not None and self.needed(begun + rest) < self.needed(best):
+                    best = begun + rest
+            way, place = best, place + 1
+        return way
+
+    def _distinct(self, text: bytes, taken: int) -> list[int]:
+        """Bytes that may come after a text, of those after which the same may come one each; without one's kind."""
+        found, kinds = self._bytes.at(text), dict[bytes, int]()
+        mask = self._bytes.mask(found)
+        if np.count_nonzero(mask) == 1:
+            return []
+        for byte in (taken, *_ORDER):
+            if mask[byte] and byte not in _LAST:
+                reached = found.deep_copy()
+                reached.consume_tokens([byte])
+                kinds.setdefault(self._bytes.mask(reached).tobytes(), byte)
+        return [byte for byte in kinds.values() if byte != taken][:_KINDS]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held (those of dictionaries estimated)."""
+        return self._held + 600 * (len(self._texts) + len(self._ways))
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def _chosen(mask: NDArray[np.bool_], written: dict[int, int], last: bytes) -> int | None:
+    """The byte to be written: one that closes, else the one that was written least, lest a loop go on for ever."""
+    closing = _PAIRS.get(last)
+    if closing is not None and mask[closing]:
+        return closing
+    if mask[0x22]:
+        return 0x22
+    # Within a string, brackets close nothing; there most bytes may come.
+    if np.count_nonzero(mask[:128]) < _FEW:
+        for byte in _BRACKETS:
+            if mask[byte]:
+                return byte
+    best, fewest = None, _LONGEST
+    for byte in _ORDER:
+        if mask[byte]:
+            times = written.get(byte, 0) + 100 * (byte in _LAST)
+            if times < fewest:
+                best, fewest = byte, times
+                if not times:
+                    break
+    return best
