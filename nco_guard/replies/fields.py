@@ -20,7 +20,7 @@ from nco_guard.automata import Region as FieldRegion
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.combine.cutting import NOWHERE, WHOLE
 from nco_guard.replies.formats import ReplyFormat
-from nco_guard.replies.hidden import Beginnings, HiddenTexts
+from nco_guard.replies.hidden import Beginnings, HiddenTexts, first_whole
 from nco_guard.replies.parser import CALLS, CONTENT, REASONING, RegionPiece, Regions
 
 __all__ = ["FormatFields"]
@@ -71,7 +71,7 @@ class FormatFields(Cutting):
         if not self.followed(form):
             raise ValueError(f"the patterns of {form.name} look behind")
         self.form, self.calls = form, calls
-        self.hidden = tuple(sorted({*hidden} - {""}))
+        self.hidden = first_whole(hidden)
         self.begun = begun
         self.free = tuple(sorted({*free}))
         self._key = (form.digest, calls, self.hidden, begun, self.free)
@@ -130,7 +130,7 @@ class FormatFields(Cutting):
         """See `Cutting.texts`."""
         places, shown = list[int](), ""
         at = 0
-        pattern = "|".join(map(re.escape, sorted(self.hidden, key=len))) if self.hidden else r"(?!)"
+        pattern = "|".join(map(re.escape, self.hidden)) if self.hidden else r"(?!)"
         for found in [*re.finditer(pattern, text), None]:
             end = len(text) if found is None else found.start()
             places += range(at, end)

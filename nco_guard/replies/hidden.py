@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-__all__ = ["Beginnings", "HiddenTexts"]
+__all__ = ["Beginnings", "HiddenTexts", "first_whole"]
+
+
+def first_whole(texts: Iterable[str]) -> tuple[str, ...]:
+    """Of texts that are taken out, those that can be whole first: not one in which another ends before it does.
+
+    Taken out by these, the leftmost first, a text is read the same however it is cut. Shortest first.
+    """
+    some = {*texts} - {""}
+    first = (one for one in some if not any(other in one[:-1] for other in some))
+    return tuple(sorted(first, key=lambda one: (len(one), one)))
 
 
 class Beginnings:
@@ -28,8 +38,8 @@ class HiddenTexts:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        # The shortest first, so that none waits for a longer one.
-        self._pattern = re.compile("|".join(map(re.escape, sorted(texts, key=len))))
+        texts = first_whole(texts)
+        self._pattern = re.compile("|".join(map(re.escape, texts)))
         self._beginnings = Beginnings(texts)
         self.held = ""
 

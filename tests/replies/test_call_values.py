@@ -154,9 +154,10 @@ def test_a_reply_ends_at_the_stop_string_that_is_first_whole(pieces: list[str], 
 def test_special_tokens_are_left_out_the_same_however_a_reply_is_cut(
     pieces: list[str], hidden: list[str]
 ) -> None:
-    text, at, wanted = "".join(pieces), 0, ""
-    while at < len(text):
-        found = [one for one in hidden if text.startswith(one, at)]
-        wanted += "" if found else text[at]
-        at += min(map(len, found), default=1)
+    text, wanted, left = "".join(pieces), "", ""
+    for character in text:
+        left += character
+        if whole := [one for one in hidden if left.endswith(one)]:
+            wanted, left = wanted + left[: -max(map(len, whole))], ""
+    wanted += left
     assert shown(pieces, hidden=hidden) == shown([text], hidden=hidden) == wanted
