@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
 
-from nco_guard.audit import Sink
+from nco_guard.audit import Event, Sink, fan_out
+from nco_guard.copies import Staying
 from nco_guard.guard import Guard
 from nco_guard.policy import Policy
 from nco_guard.policy.given import given_policy
@@ -60,17 +61,42 @@ def guard_for_call(guard: Guard, source: GuardSource | None) -> Guard:
     return derived(guard, policy.digest, lambda: policy)
 
 
-def derived(guard: Guard, key: Hashable, make: Callable[[], Policy]) -> Guard:
-    """`guard.with_policy(make())`, or itself where that is its own; the last few of each guard are kept by `key`."""
+class _Several(Staying):
+    """A sink that hands each event to several."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self.sinks = sinks
+        self._all = fan_out(*sinks)
+
+    def __call__(self, event: Event) -> None:
+        self._all(event)
+
+
+def _sinks_of(guard: Guard) -> tuple[Sink, ...]:
+    own = guard._audit
+    return own.sinks if isinstance(own, _Several) else () if own is None else (own,)
+
+
+def derived(guard: Guard, key: Hashable, make: Callable[[], Policy], *, beside: Guard | None = None) -> Guard:
+    """`guard.with_policy(make())`, or itself where that is its own; the last few of each guard are kept by `key`.
+
+    beside: a guard whose sink hears of everything, too.
+    """
+    known, sink = _sinks_of(guard), None
+    further = [one for one in (() if beside is None else _sinks_of(beside)) if one not in known]
+    if beside is not None and further:
+        sink = _Several(*known, *map(beside.log.keyed, further))
+    key = (key, *map(id, further))  # kept alive by what is kept
     with _lock:
         kept = _derived.setdefault(guard, OrderedDict())
         found = kept.pop(key, None)
         if found is None:
             policy = make()
             # A guard that stood for itself here would never be forgotten.
-            if policy.digest == guard.policy.digest:
+            if policy.digest == guard.policy.digest and sink is None:
                 return guard
-            found = guard.with_policy(policy)
+            found = guard if sink is None else guard.with_audit(sink, enforces=False)
+            found = found.with_policy(policy)
         kept[key] = found
         while len(kept) > _KEPT:
             kept.popitem(last=False)

@@ -12,7 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from nco_guard import arguments
-from nco_guard.errors import RedactionError, ViolationError
+from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
+from nco_guard.policy import Policy
 from nco_guard.replies.formats import ReplyFormat, as_reply_format
 from nco_guard.replies.guarded_text import GuardedText, UnboundText
 from nco_guard.replies.hidden import Beginnings, HiddenTexts
@@ -21,7 +22,15 @@ from nco_guard.replies.parser import CALLS, CONTENT, REASONING, CallReader, Regi
 from nco_guard.values.finding import Finder
 from nco_guard.values.texts import texts_of
 
-__all__ = ["Event", "InvalidCall", "Reasoning", "ReplyReader", "Text", "ToolCall"]
+__all__ = [
+    "Event",
+    "InvalidCall",
+    "Reasoning",
+    "ReplyReader",
+    "Text",
+    "ToolCall",
+    "refuse_shown_reasoning",
+]
 
 # Ids are shown beside the text: without digits they cannot look like somebody's number.
 _LETTERS = str.maketrans("0123456789", "ghijkmnopq")
@@ -62,6 +71,25 @@ class InvalidCall:
 Event = Text | Reasoning | ToolCall | InvalidCall
 
 
+def refuse_shown_reasoning(policy: Policy, form: ReplyFormat | None, why: str = "") -> None:
+    """Refuse a policy that hides reasoning where replies are read without telling reasoning apart.
+
+    why: no reasoning is told apart; by default what the format says of that, None for one that is not known. Errors:
+    `UnsupportedError`, which names the policy's field.
+    """
+    if (policy.applies_to is None or policy.applies_to.reasoning != "hidden") or (
+        form is not None and form.reasons
+    ):
+        return
+    if not why:
+        what = "how this model writes is not known" if form is None else f"the format {form.name} has none"
+        why = f"{what}; pass a format with reasoning as reply_format="
+    raise UnsupportedError(
+        f"applies_to.reasoning: 'hidden' of the policy {policy.name!r}: reasoning is not told apart here, and would be "
+        f"shown ({why}, or leave applies_to out: then all of the text is guarded)"
+    )
+
+
 class ReplyReader:
     """Reads the text of one reply as it grows; `feed` and `finish` give what is new.
 
@@ -86,6 +114,7 @@ class ReplyReader:
     closing mark: some models end right after the JSON.
 
     Where the policy says so (`applies_to`), reasoning is given as it was written ("free"), or not at all ("hidden").
+    Where the format has none, or is not known, nothing is free, and "hidden" is an `UnsupportedError`.
 
     Cost: two steps for each rule and character; with `escapes`, once there is a backslash in the text, or a number
     behind a bracket that reads otherwise, a search of the text so far for each piece, some tenths of a millisecond for
@@ -128,6 +157,8 @@ class ReplyReader:
         self._over = False
         self._text = GuardedText(self._finder, context, escapes=escapes)
         applied = self._finder.compiled.policy.applies_to
+        form = None if form is None else as_reply_format(form)
+        refuse_shown_reasoning(self._finder.compiled.policy, form)
         self._reasoning: GuardedText | UnboundText
         if applied is None or applied.reasoning == "guarded":
             self._reasoning = GuardedText(self._finder, context, where="model output, reasoning")
@@ -135,7 +166,6 @@ class ReplyReader:
             self._reasoning = UnboundText(told=applied.reasoning == "free")
         self._calls: list[ToolCall] = []
         self.stopped = False
-        form = None if form is None else as_reply_format(form)
         offered = None if tools is None else offered_tools(tools)
         calls = form is not None and offered is not None and form.reads_calls
         self._call_reader = CallReader(form, offered or ()) if form is not None and calls else None

@@ -39,7 +39,7 @@ from langchain_nco_guard._response_format import (
 )
 from langchain_nco_guard._structured import parsed_output
 from langchain_nco_guard._tools import Tools, begun_by_call, described_tools
-from nco_guard import Guard, arguments
+from nco_guard import Guard, Policy, arguments
 from nco_guard.engines.hf.generation import bind_to_model
 from nco_guard.engines.hf.inputs import encode_text
 from nco_guard.engines.hf.kinds import check_kinds, stop_strings
@@ -51,6 +51,7 @@ from nco_guard.engines.hf.weights import WEIGHT_OPTIONS, WeightOptions, as_loade
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call, seeing_through_json
 from nco_guard.replies import ReplyFormat, as_reply_format, format_for
+from nco_guard.replies.reader import refuse_shown_reasoning
 from nco_guard.replies.writing import begun_answer, begun_name
 
 __all__ = ["ChatNCOGuard"]
@@ -160,7 +161,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         self.model_name = self.model_name or str(getattr(self.model.config, "_name_or_path", "") or "local")
         settings = Settings(self.model, self._options({}))
         settings.refuse_unsupported()
-        bound = bind_to_model(self.guard, self.model, self.tokenizer, settings)
+        bound = bind_to_model(self._enforced(), self.model, self.tokenizer, settings)
         if self.profile is None:
             self.profile = self._own_profile(shapes=enforces_shapes(bound.vocabulary))
         return self
@@ -237,17 +238,31 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return cls(model=inner.model, tokenizer=inner.tokenizer, guard=guard, **options)
 
     def with_further_guard(self, guard: GuardSource) -> Self:
-        """This model under a further guard beside its own; a call's own guard does not replace it."""
+        """This model under a further guard beside its own; a call's own guard does not replace it.
+
+        Reasoning is hidden if one of the policies hides it, and free if all leave it so. An audit event that cannot be
+        recorded is an error unless all say `on_audit_failure: warn`. Of `on_dead_end` and `when_blocked` what one
+        leaves at its default another decides; two that decide otherwise are a `PolicyError` that names both.
+        """
         further = as_guard(guard)
-        if any(known.policy.digest == further.policy.digest for known in self._also):
+        key = further.policy.digest, further.log.sink
+        if any((known.policy.digest, known.log.sink) == key for known in self._also):
             return self
         model = self.model_copy()
         model._also = (*self._also, further)
+        model._enforced()  # what cannot be kept together is refused now
         return model
 
     def _enforced(self, guard: GuardSource | None = None) -> Guard:
         """Everything that a call enforces."""
-        return reduce(joined, self._also, guard_for_call(self.guard, guard))
+        enforced = reduce(joined, self._also, guard_for_call(self.guard, guard))
+        refuse_shown_reasoning(enforced.policy, self._form)
+        return enforced
+
+    @property
+    def _joined_policy(self) -> Policy:
+        """What calls without a guard of their own are under, all policies joined."""
+        return self._enforced().policy
 
     def _stops(self, stop: Any) -> tuple[str, ...]:
         """The stop strings of a call, this model's own among them."""

@@ -34,6 +34,7 @@ from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
 from nco_guard.replies import ReplyReader
+from nco_guard.replies.reader import refuse_shown_reasoning
 from nco_guard.session import BoundGuard
 
 __all__ = ["GuardedPipeline"]
@@ -130,6 +131,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
 
     def _guarded(self) -> WrappedPipeline:
         pipe, guard = self.pipeline, as_guard(self.guard)
+        refuse_shown_reasoning(guard.policy, None, "a pipeline writes text alone; use ChatNCOGuard")
         if isinstance(pipe, WrappedPipeline):
             return pipe.with_guard(guard)
         return guard.wrap(pipe)

@@ -40,7 +40,8 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     its streams ("messages", "updates", "values", `astream_events`) and callbacks show them, sync and async, at any
     moment of a stream.
 
-    * A `ChatNCOGuard` is guarded while it writes, by this policy joined to its own.
+    * A `ChatNCOGuard` is guarded while it writes, by this policy joined to its own
+      (`ChatNCOGuard.with_further_guard`), which says whether reasoning is free or hidden.
     * Any other model is verified after it wrote (see `VerifiedChatModel`): its host sees what it wrote. `action` says
       what becomes of it: "redact" (the default), "raise" (`ViolationError`) or "retry".
     * Tool results are redacted, or refused with "raise", before the model, the state or a callback sees them.
@@ -96,7 +97,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         final: OnMatch = "redact" if action == "redact" else "raise"
         self._final = RecordingCleaner(
-            self.guard, final, replacement=replacement, where="model output", again=True
+            self.guard, final, replacement=replacement, where="model output", again=True, read=True
         )
         self._make_requests()
 

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_vali
 from langchain_nco_guard._cleaning import RecordingCleaner
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import VerifiedFields
-from langchain_nco_guard._guards import GuardField
+from langchain_nco_guard._guards import GuardField, refuse_reasoning_of_others
 from langchain_nco_guard._structured import verified_structured_output
 from langchain_nco_guard._unobserved import UnobservedCalls
 from langchain_nco_guard._wrappers import callbacks_of, described, model_of, silenced, with_tools
@@ -54,8 +54,10 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
     parsed (structured output), until the message is complete. Tool calls appear once they are complete. Not passed on:
     log probabilities, which repeat the text in pieces.
 
-    Errors at construction: `UnsupportedError` for what is no model; `PolicyError` for a replacement that is forbidden
-    itself.
+    Reasoning is verified as text, also where the policy leaves it free (`applies_to`).
+
+    Errors at construction: `UnsupportedError` for what is no model, and for a policy that hides reasoning, unless the
+    model is a `ChatNCOGuard` that hides it; `PolicyError` for a replacement that is forbidden itself.
 
     Examples:
         >>> VerifiedChatModel.over(hosted, "pii", action="redact").invoke("Maria?").text
@@ -89,8 +91,9 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         return arguments.choice("action", value, ACTIONS)
 
     @model_validator(mode="after")
-    def _replacement_may_stand(self) -> Self:
+    def _may_stand(self) -> Self:
         check_replacement(self.guard, self.replacement)
+        refuse_reasoning_of_others(self.inner, self.guard.policy)
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -101,6 +104,7 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
         copied = super().model_copy(update=given, deep=deep)
         if "guard" in given or "replacement" in given:
             check_replacement(copied.guard, copied.replacement)
+            refuse_reasoning_of_others(copied.inner, copied.guard.policy)
         return copied
 
     @classmethod

@@ -165,3 +165,40 @@ def test_formats_that_are_given_wrongly_are_refused(loaded: tuple[Any, Any]) -> 
     with pytest.raises(UnsupportedError, match="own does not say how calls are written"):
         reads.bind_tools(TOOLS, tool_choice="any")
     assert reads._identifying_params != chat(loaded, CALL)._identifying_params
+
+
+def test_reasoning_that_cannot_be_told_apart_is_not_said_to_be_hidden(loaded: tuple[Any, Any]) -> None:
+    import copy
+
+    from transformers import pipeline
+
+    from langchain_nco_guard import GuardedPipeline
+
+    hides = Guard(GUARD.policy.model_copy(update={"applies_to": AppliesTo(reasoning="hidden")}))
+    said = r"applies_to\.reasoning: 'hidden' of the policy 'word': .*"
+    with pytest.raises(UnsupportedError, match=said + "the format smollm2 has none; pass a format"):
+        chat(loaded, "x", guard=hides, reply_format="smollm2")
+    model, tokenizer = loaded
+    unknown = copy.deepcopy(tokenizer)
+    unknown.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pytest.raises(UnsupportedError, match=said + "not known; pass a format"):
+        chat((model, unknown), "x", guard=hides)
+    known = chat((model, unknown), "<think>Bluebird.</think>Yes.", guard=hides, reply_format="hermes-line")
+    assert blocks(known.invoke("Hello")) == [{"type": "text", "text": "Yes."}]
+    with pytest.raises(UnsupportedError, match=said + "not known; pass a format"):
+        chat((model, unknown), "x").invoke("Hello", guard=hides)
+    pipe = pipeline("text-generation", model=model, tokenizer=tokenizer)
+    with pytest.raises(UnsupportedError, match=said + "use ChatNCOGuard"):
+        GuardedPipeline(pipeline=pipe, guard=hides)
+    with pytest.raises(UnsupportedError, match=said + "use ChatNCOGuard"):
+        GuardedPipeline(pipeline=pipe, guard=GUARD).invoke("Hello", guard=hides)
+    # Free reasoning is guarded where it is not told apart.
+    free = Guard(GUARD.policy.model_copy(update={"applies_to": AppliesTo(reasoning="free")}))
+    with pytest.raises(DeadEndError):
+        chat((model, unknown), "<think>Bluebird.</think>Yes.", guard=free).invoke("Hello")
+
+
+def test_a_reply_of_a_shape_has_no_reasoning_to_hide(loaded: tuple[Any, Any]) -> None:
+    hides = Guard(GUARD.policy.model_copy(update={"applies_to": AppliesTo(reasoning="hidden")}))
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "boolean"}}}
+    assert chat(loaded, "true", guard=hides).invoke("Hello", response_format=schema).text in ("true", "false")

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ThinkingBlock
 from llama_index.core.tools import FunctionTool
-from llama_index.llms.nco_guard import NCOGuardLLM
+from llama_index.llms.nco_guard import NCOGuardLLM, VerifiedLLM
 from llama_index.llms.nco_guard.messages import plain_messages
 
 from nco_guard import Guard, Policy, StringRule
+from nco_guard.errors import UnsupportedError
 from nco_guard.policy import AppliesTo
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +94,31 @@ def test_a_policy_says_whether_reasoning_is_looked_at_and_shown(pair: tuple[Any,
         assert thoughts == (["Bluebird."] if kind == "free" else [])
     apart = llm.chat(ASK, **written(llm, "Blue<think>x</think>bird"))
     assert "Bluebird" not in (apart.message.content or "")
+
+
+def test_reasoning_that_cannot_be_told_apart_is_not_said_to_be_hidden(
+    pair: tuple[Any, Any], plain: NCOGuardLLM
+) -> None:
+    hides = Guard(GUARD.policy.model_copy(update={"applies_to": AppliesTo(reasoning="hidden")}))
+    said = r"applies_to\.reasoning: 'hidden' of the policy 'word': .*"
+    with pytest.raises(UnsupportedError, match=said + "say is_chat_model=True"):
+        NCOGuardLLM(*pair, guard=hides, is_chat_model=False)
+    with pytest.raises(UnsupportedError, match=said + "the format smollm2 has none; pass a format"):
+        NCOGuardLLM(*pair, guard=hides, reply_format="smollm2")
+    text = NCOGuardLLM(*pair, guard=GUARD, is_chat_model=False, max_new_tokens=8)
+    with pytest.raises(UnsupportedError, match=said + "say is_chat_model=True"):
+        text.with_guard(hides)
+    with pytest.raises(UnsupportedError, match=said):
+        text.complete("Hello", guard=hides)
+    with pytest.raises(UnsupportedError, match=said + "use NCOGuardLLM"):
+        VerifiedLLM(plain, guard=hides)
+    with pytest.raises(UnsupportedError, match=said + "use NCOGuardLLM"):
+        VerifiedLLM(plain, guard=GUARD).complete("Hello", guard=hides)
+    free = GUARD.policy.model_copy(update={"applies_to": AppliesTo(reasoning="free")})
+    answer = text.complete("Hello", guard=free, **written(text, "<think>Bluebird.</think>Yes."))
+    assert "Bluebird" not in answer.text
+    shaped = NCOGuardLLM(*pair, guard=hides, max_new_tokens=20)
+    assert shaped.chat(ASK, shape={"type": "boolean"}).message.content in ("true", "false")
 
 
 def test_what_was_reasoned_goes_back_to_the_template() -> None:

@@ -25,6 +25,7 @@ from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.replies import Event, InvalidCall, Reasoning, ReplyFormat, ReplyReader, Text, ToolCall
 from nco_guard.replies.fields import FormatFields
 from nco_guard.replies.parser import REASONING, begun_in, region_at_end
+from nco_guard.replies.reader import refuse_shown_reasoning
 from nco_guard.session import BoundGuard
 from nco_guard.shapes import ShapeSource, as_shape
 
@@ -158,7 +159,8 @@ class ReplyCall(Generic[_AGuard]):
             marks are looked for; its prompt ends with `replies.writing.begun_answer`, by which reasoning that a
             template opened there is closed.
 
-    Errors, when made: `TokenizerError` for a tokenizer that does not fit the model. With a `shape` also those of
+    Errors, when made: `TokenizerError` for a tokenizer that does not fit the model; `UnsupportedError` for a policy
+    that hides reasoning (`applies_to`) where the format is not known or has none. With a `shape` also those of
     `Guard.with_shape` and `bind`, and `UnsupportedError` for what cannot be had with it: tools, stop strings, texts
     that go back (`when_blocked="rewind"`), `tables="device"`, a guard that is bound already, open reasoning.
 
@@ -189,9 +191,19 @@ class ReplyCall(Generic[_AGuard]):
 
     def __post_init__(self) -> None:
         self._calls = self.shape is not None and as_shape(self.shape).kind == "tools"
+        policy = self.guard.verifier.compiled.policy
+        if self.shape is None or self._calls:
+            refuse_shown_reasoning(policy, self.form)
         self._enforced = self.guard if self.shape is None else self._shaped()
         # A text of another shape is what it says, marks included.
         self._form = self.form if self.shape is None or self._calls else None
+        compiled = self._enforced.verifier.compiled
+        # A text of a shape is content alone, in which nothing is hidden.
+        self._reads: Any = (
+            self._enforced
+            if self._form is not None or policy.applies_to is None
+            else compiled.revised(compiled.policy.model_copy(update={"applies_to": None}))
+        )
         if self.stop:
             self.options = {**self.options, "stop_strings": list(self.stop)}
         ids = self.inputs["input_ids"][0].tolist()
@@ -278,7 +290,7 @@ class ReplyCall(Generic[_AGuard]):
         if self._form is None and not self.stop and not self.escapes and not self._hidden:
             return GrowingReply(None)
         reader = ReplyReader(
-            self._enforced,
+            self._reads,
             context=self._context,
             stop=self.stop,
             form=self._form,

@@ -48,6 +48,7 @@ from nco_guard.engines.hf.weights import WEIGHT_OPTIONS
 from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call, seeing_through_json
 from nco_guard.replies import ReplyFormat, as_reply_format, format_for
+from nco_guard.replies.reader import refuse_shown_reasoning
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -496,7 +497,7 @@ class NCOGuardLLM(Travelling, WritesObjects):
                 "num_beams: beam search has no text to show before it ends; call without streaming"
             )
         inputs = self._inputs(prompt, special)
-        form = self._form if self.is_chat_model else None
+        form = self._read_form
         begun, shape = asked.enforced(form, self._model, self._tokenizer, prompt)
         if shape is not None:
             guard = guard.with_shape(shape)
@@ -543,5 +544,16 @@ class NCOGuardLLM(Travelling, WritesObjects):
             )
         return {name: value for name, value in inputs.items() if name not in self._drop_inputs}
 
+    @property
+    def _read_form(self) -> ReplyFormat | None:
+        """The format that replies are read by."""
+        return self._form if self.is_chat_model else None
+
     def _bind(self, guard: Guard, options: Mapping[str, Any]) -> BoundGuard:
+        why = (
+            ""
+            if self.is_chat_model
+            else "is_chat_model=False: replies are text alone; say is_chat_model=True"
+        )
+        refuse_shown_reasoning(guard.policy, self._read_form, why)
         return bind_to_model(guard, self._model, self._tokenizer, Settings(self._model, options))

@@ -29,6 +29,7 @@ from nco_guard import Guard, OnMatch, arguments
 from nco_guard.audit import Sink
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, check_replacement, guard_for_call
+from nco_guard.replies.reader import refuse_shown_reasoning
 from nco_guard.scan import Replacement
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ _TAKEN_OVER = (
     "pydantic_program_mode",
     "query_wrapper_prompt",
 )
+
+
+def _refuse_hidden(guard: Guard) -> None:
+    why = "hosted models show reasoning in ways of their own; use NCOGuardLLM"
+    refuse_shown_reasoning(guard.policy, None, why)
 
 
 class VerifiedLLM(Travelling, FunctionCallingLLM):
@@ -70,11 +76,14 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     Rules that continue the prompt are looked for in the answer alone: how the prompt reaches a hosted model is not
     known.
 
+    Thoughts are verified as text, also where the policy leaves reasoning free (`applies_to`).
+
     Errors at construction: `UnsupportedError` for what is no LLM, or a structured one (make it from this one by
-    `as_structured_llm`); `PolicyError`, also for a replacement that is itself forbidden. In answers: `ViolationError`,
-    also for a tool's name that matches, and `RedactionError`; the LLM's own errors, as `GenerationError` where they
-    held a match; with "raise" `UnsupportedError` for images, sound, video and documents, which "redact" leaves out with
-    a line that says so. When not to use it: where the model can be guarded itself (`NCOGuardLLM`).
+    `as_structured_llm`), and for a policy that hides reasoning; `PolicyError`, also for a replacement that is itself
+    forbidden. In answers: `ViolationError`, also for a tool's name that matches, and `RedactionError`; the LLM's own
+    errors, as `GenerationError` where they held a match; with "raise" `UnsupportedError` for images, sound, video and
+    documents, which "redact" leaves out with a line that says so. When not to use it: where the model can be guarded
+    itself (`NCOGuardLLM`).
 
     Examples:
         >>> VerifiedLLM(hosted, guard="pii", action="redact").complete("Maria?").text
@@ -109,6 +118,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         arguments.choice("action", action, ("raise", "redact"))
         guard = as_guard(guard, audit=audit)
         check_replacement(guard, replacement)
+        _refuse_hidden(guard)
         fields: dict[str, Any] = {name: getattr(llm, name) for name in _TAKEN_OVER}
         fields |= {
             "inner": llm,
@@ -176,6 +186,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
     def with_guard(self, guard: GuardSource) -> Self:
         """This LLM under another guard, for code that calls it without options (query engines, agents)."""
         chosen = guard_for_call(self._guard, guard)
+        _refuse_hidden(chosen)
         check_replacement(chosen, self._replacement)
         other = self.model_copy(
             update={"policy_name": chosen.policy.name, "policy_digest": chosen.log.digest}
@@ -188,6 +199,7 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         if "policy" in kwargs:
             raise UnsupportedError("policy: no option of a verified LLM, and nothing is ignored; use guard=")
         guard = guard_for_call(self._guard, kwargs.pop("guard", None))
+        _refuse_hidden(guard)
         return ResponseCleaner(guard, self.action, self._replacement, parent_id=active_span_id.get())
 
     # -- completions -------------------------------------------------------------------------------------------
