@@ -31,6 +31,7 @@ from transformers.generation.logits_process import (
 )
 
 from nco_guard.arguments import as_whole
+from nco_guard.automata import Cutting
 from nco_guard.engines.calls import GenerationResult, GuardLike, guards_for
 from nco_guard.engines.endings import Outcome
 from nco_guard.engines.hf.generation import bind_to_model
@@ -46,6 +47,7 @@ from nco_guard.engines.rows import OnStep
 from nco_guard.errors import GenerationError, NCOGuardError, UnsupportedError
 from nco_guard.scan.findings import Report
 from nco_guard.session import BoundGuard
+from nco_guard.tokens import Borders
 
 try:
     from transformers import ContinuousBatchingConfig
@@ -125,7 +127,7 @@ class ContinuousBatch:
     submitted from several threads.
 
     Args:
-        skip_special_tokens: as for `generate`.
+        skip_special_tokens, borders, regions: as for `generate`.
         on_step: as for `generate`, called in the generating thread; the rows of a `StepReport` are the requests,
             numbered from 0 in the order of submission.
         continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
@@ -158,6 +160,8 @@ class ContinuousBatch:
         tokenizer: Any,
         *,
         skip_special_tokens: bool = True,
+        borders: Borders = None,
+        regions: Cutting | None = None,
         on_step: OnStep | None = None,
         continuous_batching_config: ContinuousBatchingConfig | None = None,
         max_new_tokens: int | None = None,
@@ -168,7 +172,11 @@ class ContinuousBatch:
             options["max_new_tokens"] = max_new_tokens
         check_loaded(model, tokenizer)
         self._guard, self._model, self._tokenizer = guard, model, tokenizer
-        self._skip_special_tokens = skip_special_tokens
+        self._read: dict[str, Any] = {
+            "skip_special_tokens": skip_special_tokens,
+            "borders": borders,
+            "regions": regions,
+        }
         check_kinds(options)
         self._when_blocked = RewindChoice(options.pop("when_blocked", None))
         self._settings = Settings(model, options)
@@ -324,7 +332,7 @@ class ContinuousBatch:
 
     def _bind(self, guard: GuardLike, eos: int | Sequence[int] | None = None) -> BoundGuard:
         settings = self._settings if eos is None else Settings(self._model, {"eos_token_id": eos})
-        bound = bind_to_model(guard, self._model, self._tokenizer, settings, self._skip_special_tokens)
+        bound = bind_to_model(guard, self._model, self._tokenizer, settings, **self._read)
         if self._when_blocked.of(bound) is not None:
             raise UnsupportedError(
                 "when_blocked='rewind': requests of a continuous batch go back nowhere, since others take their pages "
@@ -376,6 +384,8 @@ def generate_batch(
     max_new_tokens: int | Sequence[int] | None = None,
     num_return_sequences: int | None = None,
     skip_special_tokens: bool = True,
+    borders: Borders = None,
+    regions: Cutting | None = None,
     on_step: OnStep | None = None,
     continuous_batching_config: ContinuousBatchingConfig | None = None,
     **options: Unpack[BatchOptions],
@@ -416,7 +426,14 @@ def generate_batch(
     if continuous_batching_config is not None:
         of_batch["continuous_batching_config"] = continuous_batching_config
     batch = ContinuousBatch(
-        guard, model, tokenizer, skip_special_tokens=skip_special_tokens, on_step=on_step, **of_batch
+        guard,
+        model,
+        tokenizer,
+        skip_special_tokens=skip_special_tokens,
+        borders=borders,
+        regions=regions,
+        on_step=on_step,
+        **of_batch,
     )
     for own in {id(each): each for each in of_prompts}.values():
         batch.check(own)
