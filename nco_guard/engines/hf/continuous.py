@@ -425,24 +425,21 @@ def generate_batch(
     of_batch: Any = {**options, "num_return_sequences": 1}  # whatever the model's own configuration says
     if continuous_batching_config is not None:
         of_batch["continuous_batching_config"] = continuous_batching_config
-    batch = ContinuousBatch(
-        guard,
-        model,
-        tokenizer,
-        skip_special_tokens=skip_special_tokens,
-        borders=borders,
-        regions=regions,
-        on_step=on_step,
-        **of_batch,
-    )
+    read: Any = {"skip_special_tokens": skip_special_tokens, "borders": borders, "regions": regions}
+    batch = ContinuousBatch(guard, model, tokenizer, on_step=on_step, **read, **of_batch)
     for own in {id(each): each for each in of_prompts}.values():
         batch.check(own)
-    if not requests:
-        return _joined([])
+    return _joined(_answers(batch, requests) if requests else [])
+
+
+def _answers(
+    batch: ContinuousBatch, requests: Sequence[tuple[list[int], int, GuardLike]]
+) -> list[RequestResult]:
+    """The results of all requests, in their order."""
     with batch:
         order = [batch.submit(ids, max_new_tokens=limit, guard=own) for ids, limit, own in requests]
         found = {result.request_id: result for result in batch.results()}
-    return _joined([found[request_id] for request_id in order])
+    return [found[request_id] for request_id in order]
 
 
 def _limits(given: int | Sequence[int] | None, prompts: int) -> Sequence[int | None]:
