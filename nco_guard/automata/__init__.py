@@ -9,7 +9,12 @@ from nco_guard.automata.automaton import Automaton
 from nco_guard.automata.characters import CharMachine, ClassAutomaton
 from nco_guard.automata.combine.borders import BORDER, BorderedAutomaton
 from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, Region, UncutText
-from nco_guard.automata.combine.json_values import JsonValuesAutomaton, differs_alone
+from nco_guard.automata.combine.json_values import (
+    LITERALS,
+    JsonValuesAutomaton,
+    differs_alone,
+    forbids_literals,
+)
 from nco_guard.automata.combine.product import ProductMachine
 from nco_guard.automata.combine.regions import FieldMark, RegionsAutomaton, ReplyFields
 from nco_guard.automata.combine.rewriting import Rewriting, RewrittenAutomaton
@@ -26,6 +31,7 @@ from nco_guard.automata.well_formed import Utf8Automaton
 __all__ = [
     "BORDER",
     "CHECKSUMS",
+    "LITERALS",
     "AhoCorasick",
     "AlternatingMachine",
     "Automaton",
@@ -54,4 +60,5 @@ __all__ = [
     "differs_alone",
     "fold_text",
     "folds_evenly",
+    "forbids_literals",
 ]

@@ -21,7 +21,6 @@ from nco_guard.compiler.constraints import (
     stops,
     utf8_constraint,
     value_constraint,
-    watches_values,
 )
 from nco_guard.compiler.crowds import crowd_constraint, crowds
 from nco_guard.copies import Shared
@@ -120,22 +119,22 @@ class CompiledPolicy(Shared):
         return tuple(found)
 
     def value_constraints(self, reuse: Iterable[Constraint] = ()) -> tuple[Constraint, ...]:
-        """For JSON text: hard rules on each string, key and number of it, where that says more than on all of it.
+        """For JSON text: hard rules on each value of it by itself, where that says more than on all of it.
 
-        A rule and its twin with JSON escapes (`policy.twins`) are one here. `reuse`: as of `constraints`.
+        Values are strings, keys, numbers as they print, and true, false and null as they are written and as Python
+        prints them. A rule and its twin with JSON escapes (`policy.twins`) are one here. `reuse`: as of `constraints`.
         """
         known = {constraint.source: constraint for constraint in reuse if constraint.source}
         found: list[Constraint] = []
         for compiled in self.rules:
             twin = compiled.id.removesuffix(JSON_SUFFIX)
-            if (twin != compiled.id and twin in self.order) or not watches_values(compiled):
+            if twin != compiled.id and twin in self.order:
                 continue
             for stop in stops(compiled):
                 key = (compiled, stop, "json values")
-                constraint = known.get(key)
-                if constraint is None:
-                    constraint = replace(value_constraint(compiled, stop), source=key)
-                found.append(constraint)
+                constraint = known.get(key) or value_constraint(compiled, stop)
+                if constraint is not None:
+                    found.append(replace(constraint, source=key))
         return tuple(found)
 
     def bound_in(self, regions: Cutting) -> Cutting:

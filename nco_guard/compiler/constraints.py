@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from nco_guard.automata import (
+    LITERALS,
     Automaton,
     BorderedAutomaton,
     CharMachine,
@@ -22,6 +23,7 @@ from nco_guard.automata import (
     RewrittenAutomaton,
     Utf8Automaton,
     differs_alone,
+    forbids_literals,
 )
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.patterns import syntax
@@ -42,7 +44,6 @@ __all__ = [
     "stops",
     "utf8_constraint",
     "value_constraint",
-    "watches_values",
 ]
 
 
@@ -236,10 +237,30 @@ def by_regions(build: Callable[[], Constraint], regions: Cutting) -> Constraint:
     )
 
 
-def watches_values(compiled: CompiledRule) -> bool:
-    """Whether a hard rule may match a value of JSON text alone though it matches nothing where that stands."""
+def value_constraint(compiled: CompiledRule, stop: bool) -> Constraint | None:
+    """A rule over each value of JSON text by itself; None where that says no more than the rule over the text.
+
+    Values are read with their escapes resolved; true, false and null also as Python prints them.
+    """
     rule = compiled.rule
-    if rule.mode != "hard" or compiled.listed is not None:
+    if rule.mode != "hard":
+        return None
+    if rule.json_escapes:
+        compiled = CompiledRule(rule.model_copy(update={"json_escapes": False}), compiled.store)
+    differs = _differs_in_values(compiled)
+    read = compiled if differs else _in_literals(compiled)
+    if read is None:
+        return None
+    own = own_constraint(read, stop)
+    if not differs and not forbids_literals(own.automaton):
+        return None
+    return replace(own, automaton=JsonValuesAutomaton(own.automaton), reads_prompt=False, key="")
+
+
+def _differs_in_values(compiled: CompiledRule) -> bool:
+    """Whether a rule may match a string, key or number of JSON alone though it matches nothing where that stands."""
+    rule = compiled.rule
+    if compiled.listed is not None:
         return False
     if isinstance(rule, AutomatonRule):
         return True
@@ -251,13 +272,16 @@ def watches_values(compiled: CompiledRule) -> bool:
     return any(map(differs_alone, nodes))
 
 
-def value_constraint(compiled: CompiledRule, stop: bool) -> Constraint:
-    """A rule over each value of JSON text by itself. Values are read with their escapes resolved."""
-    rule = compiled.rule
-    if rule.json_escapes:
-        compiled = CompiledRule(rule.model_copy(update={"json_escapes": False}), compiled.store)
-    own = own_constraint(compiled, stop)
-    return replace(own, automaton=JsonValuesAutomaton(own.automaton), reads_prompt=False, key="")
+def _in_literals(compiled: CompiledRule) -> CompiledRule | None:
+    """A rule that may match true, false or null: of a list of strings those that may stand in one of them."""
+    listed = compiled.listed
+    if listed is None:
+        return compiled
+    words = [text.casefold() for pair in LITERALS.items() for text in pair]
+    strings = [text for text in listed.strings if any(text.casefold() in word for word in words)]
+    if not strings:
+        return None
+    return CompiledRule(compiled.rule.model_copy(update={"strings": tuple(strings)}), compiled.store)
 
 
 def stops(compiled: CompiledRule) -> tuple[bool, ...]:

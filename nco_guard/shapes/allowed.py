@@ -2,7 +2,8 @@ r"""Is there any value at one place of a JSON text that no hard rule of a policy
 
 A value is read in two ways, and one match in either forbids it:
 
-* *alone*, as whoever parses the text gets it: a string as it is, a number as it prints;
+* *alone*, as whoever parses the text gets it: a string as it is, a number as it prints, true, false and null as they
+  are written and as Python prints them (`automata.LITERALS`);
 * *in its place*, as it is written: between quotes, or between the signs that may stand beside a number. What stands
   around is not known, so a match counts only if it is there whatever precedes. Escapes hide nothing: rules are
   enforced on what they resolve to, too (`nco_guard.guards.seeing_through_json`). A ready-made automaton and a rule that
@@ -27,7 +28,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from nco_guard.automata import AlternatingMachine, Automaton, ClassAutomaton
+from nco_guard.automata import LITERALS, AlternatingMachine, Automaton, ClassAutomaton
 from nco_guard.automata.charsets import CharClasses, same_letter, word
 from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import CompiledPolicy
@@ -280,13 +281,12 @@ class HardRules:
 
     def of_string(self, text: str) -> tuple[str, ...]:
         """The rules that forbid a string: as a value or a key of JSON."""
-        return self.in_order(self._of_text(text, quoted=True, alone=True))
+        return self.in_order(self._of_text(text, text, quoted=True))
 
     def of_literal(self, written: str) -> tuple[str, ...]:
-        """The rules that forbid a number, true, false or null as it is written; a number as it prints, too."""
-        return self.in_order(
-            self._of_text(written, quoted=False, alone=written not in ("true", "false", "null"))
-        )
+        """The rules that forbid a number, true, false or null: as it is written, in its place and as it prints."""
+        forms = dict.fromkeys((written, LITERALS.get(written, written)))
+        return self.in_order(rule for form in forms for rule in self._of_text(written, form, quoted=False))
 
     def of_value(self, value: Any) -> tuple[str, ...]:
         """The rules that forbid a value of any kind, each key and value in it."""
@@ -302,14 +302,15 @@ class HardRules:
                 found += self.of_string(one) if isinstance(one, str) else self.of_literal(json.dumps(one))
         return self.in_order(found)
 
-    def _of_text(self, text: str, *, quoted: bool, alone: bool) -> Iterator[str]:
+    def _of_text(self, text: str, alone: str, *, quoted: bool) -> Iterator[str]:
+        """The rules that forbid a value as it is written in its place, or as it is read alone."""
         for one in self._watched:
             state = one.automaton.start
-            for character in text if alone else "":
+            for character in alone:
                 state = one.step(state, character)
                 if state < 0:
                     break
-            if alone and (state < 0 or not one.automaton.may_end(state)):
+            if state < 0 or not one.automaton.may_end(state):
                 yield from one.ids(state if state < 0 else None)
                 continue
             if all(self._in_place(one, text, quoted=quoted, wide=wide) for wide in (False, True)):

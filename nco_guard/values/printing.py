@@ -105,6 +105,8 @@ def _branch(node: Node, shape: Branch, form: Form) -> list[tuple[str | None, Nod
 
 def _leaf(node: Node, form: Form) -> list[Segment]:
     shape = node.shape
+    if node.value is None:
+        return [("null" if form == "json" else "None", node)]
     if not isinstance(shape, Leaf):
         # What is kept is not looked into here either.
         return [("null" if form == "json" else "None", None)]

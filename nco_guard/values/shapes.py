@@ -65,7 +65,11 @@ def shape_of(value: Any, role: Role = Role.VALUE) -> ValueShape:
 
 def _shape_of(value: Any, role: Role) -> ValueShape:
     kind = type(value)
-    if kind in EMPTY or role in (Role.KEEP, Role.MEDIA):
+    if role in (Role.KEEP, Role.MEDIA):
+        return None
+    if value is None:
+        return _NONE
+    if kind in EMPTY:
         return None
     if kind is str:
         return Leaf((value,), None, True)
@@ -312,9 +316,10 @@ def _object(value: Any, fields: Fields | None) -> ValueShape:
     own = attributes(value)
     roles = {} if fields is None else fields.roles
     names = [*own, *(name for name in roles if name not in own and hasattr(value, name))]
+    held = ((name, own[name] if name in own else getattr(value, name)) for name in names)
+    # None in an attribute says that nothing is there; in data it is a value.
     parts = [
-        Part(name, own[name] if name in own else getattr(value, name), roles.get(name, Role.VALUE))
-        for name in names
+        Part(name, part, Role.KEEP if part is None else roles.get(name, Role.VALUE)) for name, part in held
     ]
     rebuild = None if fields is None else fields.rebuild
 
@@ -378,6 +383,7 @@ def _record(value: Any, role: Role) -> ValueShape:
 
 #: What is no content of a known class.
 _UNKNOWN: Any = Opaque("")
+_NONE = Leaf(("None", "null"))
 _OBJECTS: tuple[tuple[Any, Callable[[Any, Role], ValueShape]], ...] = (
     (BaseException, _error),
     (BaseModel, _record),

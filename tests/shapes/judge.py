@@ -31,8 +31,8 @@ class Fault:
     kind: "json" (it does not parse), "twice" (a key stands twice in an object), "surrogate" (half a character, which
     no UTF-8 holds), "schema" (it does not validate), "exact" (`jsonschema` takes it, a stricter reading does not: of
     numbers as written, of patterns as ECMA-262 has them), "floats" (only `jsonschema` over floats does not take it); or
-    where a hard rule matches: "raw" text, "read" (its escapes resolved where they stand), "string", "key", "number";
-    "edge" for one that matches a string, key or number only where that is all of the text (`^`, `$`), not in JSON.
+    where a hard rule matches: "raw" text, "read" (its escapes resolved where they stand), "string", "key", "number",
+    "literal"; "edge" for one that matches one of these only where that is all of the text (`^`, `$`), not in JSON.
     what: the keyword or the rule.
     """
 
@@ -40,7 +40,7 @@ class Fault:
     what: str
 
 
-MATCHES = frozenset({"raw", "read", "string", "key", "number"})
+MATCHES = frozenset({"raw", "read", "string", "key", "number", "literal"})
 """The kinds of a broken policy."""
 
 
@@ -80,10 +80,12 @@ def parse(text: str) -> Any:
 
 
 def leaves(parsed: Any) -> Iterator[tuple[str, str]]:
-    """(kind, text) of all that somebody reads: strings, keys, and numbers in each form that they are printed in."""
+    """(kind, text) of all that somebody reads: strings, keys, and all else in each form that it is printed in."""
     if isinstance(parsed, Number):
         for shown in printed(parsed):
             yield "number", shown
+    elif parsed is None or isinstance(parsed, bool):
+        yield from (("literal", shown) for shown in (json.dumps(parsed), str(parsed)))
     elif isinstance(parsed, str):
         yield "string", parsed
     elif isinstance(parsed, Pairs):
@@ -137,7 +139,7 @@ def forbidden_in(policy: Policy | None, text: str) -> list[Fault]:
         found |= dict.fromkeys(_matches(policy, "read", read))
     for kind, leaf in dict.fromkeys(leaves(parsed)):
         for fault in _matches(policy, kind, leaf):
-            stands = f" {leaf} " if kind == "number" else f'"{leaf}"'
+            stands = f" {leaf} " if kind in ("number", "literal") else f'"{leaf}"'
             within = any(each.what == fault.what for each in _matches(policy, kind, stands))
             found[fault if within else Fault("edge", fault.what)] = None
     return [*found]

@@ -21,7 +21,7 @@ from tests.shapes.judge import leaves, parse
 
 PATTERNS = [
     "^v", r"\d$", "^cat$", r'(?<!")a', "b(?![\\s\\S])", "^a|b$", r"(?m)^b$", "^4$", r"^-?0$", r"4(?!\.)", r"\n$", "^é",
-    "^\\\\", r"^.{2}$", r"\Aa+\Z", r"^\W+$",
+    "^\\\\", r"^.{2}$", r"\Aa+\Z", r"^\W+$", "^[Tt]rue$", r"^N", "e$", r"^null",
 ]  # fmt: skip
 words = st.text(st.sampled_from('av1b"\\é\n\x01/ 日:,'), max_size=4)
 values = st.recursive(
@@ -38,7 +38,7 @@ values = st.recursive(
 
 
 def found(pattern: str, text: str) -> bool:
-    """The definition: some string, key or number matches, read by itself."""
+    """The definition: some string, key, number or literal matches, read by itself."""
     return any(re.search(pattern, leaf) for _, leaf in leaves(parse(text)))
 
 

@@ -95,8 +95,8 @@ def test_what_is_wrong_with_a_text(
 def test_nothing_that_is_written_is_lost() -> None:
     parsed = parse('{"a": [1.50, "x", {"a": null, "a": true}], "b": -0.0}')
     assert [*leaves(parsed)] == [
-        ("key", "a"), ("number", "1.5"), ("string", "x"), ("key", "a"), ("key", "a"), ("key", "b"), ("number", "-0.0"),
-        ("number", "0"),
+        ("key", "a"), ("number", "1.5"), ("string", "x"), ("key", "a"), ("literal", "null"), ("literal", "None"),
+        ("key", "a"), ("literal", "true"), ("literal", "True"), ("key", "b"), ("number", "-0.0"), ("number", "0"),
     ]  # fmt: skip
 
 

@@ -1,11 +1,12 @@
-"""Strings, keys and numbers of JSON text, each as a text of its own, as whoever parses it gets them.
+"""Strings, keys, numbers and literals of JSON text, each as a text of its own, as whoever parses it gets them.
 
 `^cat$` matches no JSON that holds "cat", and matches what a parser makes of it. So where a shape is JSON, rules for
 which that is a difference (`differs_alone`) are also followed within each value: an automaton in front of another one
 that begins anew with each, reads escapes as what they stand for, and ends where the value does.
 
 Numbers are read as they are written, which is how they print (`automata.json_text`), and those with `.0` also without
-it, as languages print them that have one kind of numbers.
+it, as languages print them that have one kind of numbers. `true`, `false` and `null` are read as they are written and
+as Python prints them (`LITERALS`); which of them it is, the first letter says.
 
 Cost: a state of the inner automaton becomes one in a string and one in a number, and those of the escapes that are met.
 """
@@ -22,7 +23,10 @@ from nco_guard.automata.automaton import SINK, UNASKED, Automaton, TableAutomato
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.patterns import syntax
 
-__all__ = ["JsonValuesAutomaton", "differs_alone"]
+__all__ = ["LITERALS", "JsonValuesAutomaton", "differs_alone", "forbids_literals"]
+
+LITERALS = {"true": "True", "false": "False", "null": "None"}
+"""What is no string and no number in JSON, and what each prints as in Python."""
 
 #: What stands beside values, and what a number that is read without its `.0` goes on with.
 _BESIDE = '":,[]{} \t\r\n.'
@@ -52,6 +56,20 @@ def _meets_beside(part: syntax.Node) -> bool:
     )
 
 
+def forbids_literals(automaton: Automaton) -> bytes:
+    """The first letters of those literals that hold a match as they are written, or as they print."""
+    return bytes(
+        ord(written[0])
+        for written, shown in LITERALS.items()
+        if not (_is_free(automaton, written) and _is_free(automaton, shown))
+    )
+
+
+def _is_free(automaton: Automaton, text: str) -> bool:
+    reached = automaton.read(automaton.start, text.encode())
+    return reached >= 0 and automaton.may_end(reached)
+
+
 class _Reading(NamedTuple):
     """where: "outside", in a "string", an "escape", a "number", or in one behind a "point" or its first "zero".
 
@@ -66,9 +84,10 @@ class _Reading(NamedTuple):
 
 
 class JsonValuesAutomaton(TableAutomaton):
-    """Watches, over JSON text, what `inner` forbids in each string, key and number of it, as a text of its own.
+    """Watches, over JSON text, what `inner` forbids in each string, key, number and literal, as a text of its own.
 
-    A match completes with a byte if it does within the value, and with the byte behind a value that must not end there.
+    A match completes with a byte if it does within the value, with the byte behind a value that must not end there, and
+    with the first letter of a literal.
     A text that ends within a string ends anywhere in JSON's eyes; that is the shape's affair.
     """
 
@@ -106,14 +125,20 @@ class JsonValuesAutomaton(TableAutomaton):
         if at.where != "outside":
             if byte in _NUMBER:
                 return self._in_number(at, byte)
-            following, _ = self._follow(_Reading("outside"), byte)
-            return following, self._ends_badly(at)
+            following, matched = self._follow(_Reading("outside"), byte)
+            return following, matched or self._ends_badly(at)
         if byte == 0x22:
             return _Reading("string", self.inner.start), False
+        if byte in self._bad_literals:
+            return at, True
         if byte in b"-0123456789":
             begun, matched = self._in_number(_Reading("number", self.inner.start), byte)
             return begun._replace(held=b"-" if byte == 0x2D else b""), matched
         return at, False
+
+    @cached_property
+    def _bad_literals(self) -> bytes:
+        return forbids_literals(self.inner)
 
     def _fed(self, at: _Reading, data: bytes) -> tuple[_Reading, bool]:
         inner, matched = at.inner, False
@@ -198,13 +223,15 @@ class JsonValuesAutomaton(TableAutomaton):
         if state == SINK:
             return 255
         at, first = self._keys[state], self.inner.distance(self.inner.start)
+        first = 1 if self._bad_literals else first
         if at.where == "outside":
             return max(1, first)
         if not self.may_end(state):
             return 0
         if at.where == "escape" or at.bad:
             return 1
-        return min(max(1, self.inner.distance(at.inner)), 1 + first)
+        behind = 1 + first if at.where == "string" or not self._bad_literals else 1
+        return min(max(1, self.inner.distance(at.inner)), behind)
 
     @property
     def nbytes(self) -> int:
