@@ -168,7 +168,8 @@ class RegionTable(CutTable):
         own, ending = self._known.at(self._reply.cut(state))
         inner, matched = self._reply.released(state)
         if matched:
-            completing, pending = self._known.every, NO_IDS
+            # What is still held back with a token is not certain to be text.
+            completing, pending, own = self._known.every, NO_IDS, union([own, ending], self._width)
         else:
             views = [self._plain.view(each) for each in inner]
             completing = union([view.completing for view in views], self._width) if views else NO_IDS
@@ -242,6 +243,9 @@ class CuttingTokens:
                 self._uncut.room_for(place)
                 reached = self._bytes.after(self._uncut, place, self.every)
                 whole = np.flatnonzero(reached >= 0)
+                # What a reply that ends there would be cut by is no text either.
+                text = self._uncut.may_end_many(reached[whole])
+                reached[whole[~text]], whole = -1, whole[text]
                 held = self._uncut.holds_many(reached[whole])
             behind = self.paths.every
             for after in np.unique(reached[whole[~held]]).tolist():

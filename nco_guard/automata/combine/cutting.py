@@ -153,13 +153,16 @@ class UncutText(TableAutomaton):
     def _find(self, state: int, byte: int) -> int:
         place, cuts = self._cutter.step(state, byte)
         self.room_for(place)
-        settled, field = self._cutter.settled(state)
+        settled, field = said = self._cutter.settled(state)
+        # A mark that is complete is no text, though nothing is said of it before something follows.
+        after = said if place == NOWHERE else self._cutter.settled(place)
+        cut = not _text_of(*after) and bool(cuts or after != said)
         if not _text_of(settled, field):
-            # A mark is complete, which only waits for what follows.
+            # What follows it is text of another field.
             cuts, field = (
                 (cuts[len(settled) :], field) if cuts[: len(settled)] == settled else (settled, field)
             )
-        reached = place if place != NOWHERE and _text_of(cuts, field) else ~place
+        reached = place if place != NOWHERE and not cut and _text_of(cuts, field) else ~place
         self._table[state, self._cutter.classes == self._cutter.classes[byte]] = reached
         return reached
 
