@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from nco_guard.replies.call_values import is_json_value, keys_said_once, loaded_once, objects_once
 from nco_guard.replies.formats import REASONING_FIELDS, ReplyFormat
 from nco_guard.replies.nested_tags import arguments_in_tags
+from nco_guard.shapes.branches import argument_types
 
 __all__ = [
     "CALLS",
@@ -269,6 +270,8 @@ class CallReader:
         self._tools = [dict(tool) for tool in tools]
         marks = None if entry.call is None else entry.call.argument
         self._nested = "" if marks is None else marks.nested
+        if entry.arguments == "xml" and not self._nested:
+            self._tools = [_with_types(tool) for tool in self._tools]
         functions = [tool.get("function", tool) for tool in self._tools] if self._nested else []
         self._schemas = {one.get("name"): one.get("parameters") or {} for one in functions}
         self.kind = {"json": "JSON", "xml": "tags", "pythonic": "Python"}[entry.arguments]
@@ -338,6 +341,15 @@ class CallReader:
         from regex import DOTALL, finditer
 
         yield from finditer(self._options["tag_pattern"], body, flags=DOTALL)
+
+
+def _with_types(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool of which each argument says as what it is read, also where its schema does so by way of others."""
+    function = tool.get("function", tool)
+    types = argument_types(function.get("parameters") or {})
+    properties = {key: {"type": [*kinds]} for key, kinds in types.items() if kinds}
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": function.get("name"), "parameters": parameters}}
 
 
 def calls_in(

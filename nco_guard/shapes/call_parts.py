@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 from nco_guard.shapes.marked import MarkedText, TokenBytes
 from nco_guard.shapes.places import JsonPlaces
+from nco_guard.shapes.plain_values import PlainLeaf
 
 _FAR = 1 << 30
 _LEAF = 8
 
-__all__ = ["CallPart", "JsonLeaf", "Net", "PartPlaces", "TextLeaf"]
+__all__ = ["CallPart", "JsonLeaf", "KeyLeaf", "Net", "PartPlaces", "TextLeaf"]
 
 
 class PartLeaf(Protocol):
@@ -33,6 +34,25 @@ class PartLeaf(Protocol):
 
     def kind(self, place: Any) -> Hashable:
         """As of `Places`."""
+
+
+class KeyLeaf:
+    """A key up to the mark behind it, which stands once in a call; of keys that are named somewhere else it is none."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark.encode()
+        self.start = b""
+
+    def feed(self, place: bytes, byte: int) -> tuple[Any, int] | None:
+        """See `PartLeaf`; at the end the key in place of a place."""
+        said = place + bytes([byte])
+        return (said[: -len(self._mark)], 0) if said.endswith(self._mark) else (said, -1)
+
+    def key(self, place: bytes) -> Hashable:
+        """See `PartLeaf`."""
+        return place
+
+    kind = key
 
 
 class TextLeaf:
@@ -81,13 +101,18 @@ class JsonLeaf:
 
 
 class Net:
-    """Bytes that lead from one number to others, and leaves between. `final`: where a text ends."""
+    """Bytes that lead from one number to others, and leaves between. `final`: where a text ends.
+
+    keys: there are leaves that say what must not be said twice.
+    """
 
     def __init__(self) -> None:
         self.edges: list[dict[int, list[int]]] = []
         self.empty: list[list[int]] = []
         self.leaves: dict[int, tuple[PartLeaf, tuple[int, ...]]] = {}
         self.final: set[int] = set()
+        #: Where keys that were written do not matter any more.
+        self.forgets: set[int] = set()
 
     def new(self) -> int:
         """A further number."""
@@ -130,7 +155,9 @@ class CallPart:
     """A part by its grammar and what it adds to a net. kind says what `value` and `inner` are:
 
     "text": a literal. "digits": a number below 100. "leaf": `value` is the leaf, with one end. "row": one behind the
-    other. "choice": one of these. "more": the first, then any number of times the second.
+    other. "choice": one of these. "more": the first, then any number of times the second. "list": some of these, in
+    their order; `value` is what stands between two, and which of them must be there. "whole": behind it, keys that
+    were written in it do not matter.
     """
 
     kind: str
@@ -169,8 +196,24 @@ class CallPart:
         """The first, then the second any number of times."""
         return cls("more", f"{first.lark} ({again.lark})*", None, (first, again))
 
+    @classmethod
+    def whole(cls, inner: CallPart) -> CallPart:
+        """All arguments of a call, in which keys are written that others may have, too."""
+        return cls("whole", inner.lark, None, (inner,))
+
+    @classmethod
+    def listed(cls, lark: str, between: str, inner: Sequence[CallPart], needed: Sequence[bool]) -> CallPart:
+        """Some parts in their order, of which some must be there; `lark`: a rule that says so."""
+        return cls("list", lark, (CallPart.text(between), tuple(needed)), tuple(inner))
+
     def net(self, net: Net, start: int) -> int:
         """Put it into a net, from a number on; the number where it ends."""
+        if self.kind == "list":
+            return _listed(net, start, self.inner, *self.value)
+        if self.kind == "whole":
+            end = self.inner[0].net(net, start)
+            net.forgets.add(end)
+            return end
         if self.kind == "text":
             for byte in self.value:
                 after = net.new()
@@ -198,6 +241,30 @@ class CallPart:
         return end
 
 
+def _listed(
+    net: Net, start: int, inner: Sequence[CallPart], between: CallPart, needed: Sequence[bool]
+) -> int:
+    """Parts in their order: `start` has none of them before it, `more` has some."""
+    more: int | None = None
+    for part, must in zip(inner, needed, strict=True):
+        begin = net.new()
+        net.empty[start].append(begin)
+        if more is not None:
+            net.empty[between.net(net, more)].append(begin)
+        after, none = net.new(), net.new()
+        net.empty[part.net(net, begin)].append(after)
+        if not must:
+            net.empty[start].append(none)
+            if more is not None:
+                net.empty[more].append(after)
+        start, more = none, after
+    end = net.new()
+    net.empty[start].append(end)
+    if more is not None:
+        net.empty[more].append(end)
+    return end
+
+
 def _digits(net: Net, start: int) -> int:
     zero, one, two = net.new(), net.new(), net.new()
     for digit in range(0x30, 0x3A):
@@ -208,113 +275,148 @@ def _digits(net: Net, start: int) -> int:
     return two
 
 
-_Config = tuple[int, Any]
+_Config = tuple[int, Any, frozenset[bytes]]
+_NO_KEYS = frozenset[bytes]()
 
 
 class PartPlaces:
-    """`shapes.places.Places` of a net: all numbers at which a text may stand, with the places in leaves."""
+    """`shapes.places.Places` of a net: all numbers at which a text may stand, with the places in leaves.
+
+    exact: what leaves do not let come is all that the library lets come in them, but for JSON's keys.
+    """
 
     def __init__(self, net: Net, start: int) -> None:
         self._net = net
-        self.start = self._entered([start])
+        self.exact = not any(isinstance(leaf, PlainLeaf | KeyLeaf) for leaf, _ in net.leaves.values())
+        self.start = self._entered([start], _NO_KEYS)
         self._tokens: dict[int, tuple[object, TokenBytes]] = {}
 
-    def _entered(self, states: Sequence[int]) -> frozenset[_Config]:
-        leaves = self._net.leaves
+    def _entered(self, states: Sequence[int], keys: frozenset[bytes]) -> frozenset[_Config]:
+        net = self._net
         return frozenset(
-            (state, leaves[state][0].start if state in leaves else None)
-            for state in self._net.closure(states)
-            if state in leaves or self._net.edges[state] or state in self._net.final
+            (
+                state,
+                net.leaves[state][0].start if state in net.leaves else None,
+                _NO_KEYS if state in net.forgets else keys,
+            )
+            for state in net.closure(states)
+            if state in net.leaves or net.edges[state] or state in net.final
         )
 
     def feed(self, place: frozenset[_Config], data: bytes) -> frozenset[_Config] | None:
         """See `Places`."""
         for byte in data:
             found: set[_Config] = set()
-            entered: list[int] = []
-            for state, within in place:
+            for state, within, keys in place:
                 if within is None:
-                    entered += self._net.edges[state].get(byte, ())
+                    entered = self._net.edges[state].get(byte, ())
+                    if entered:
+                        found |= self._entered(entered, keys)
                     continue
                 leaf, ends = self._net.leaves[state]
                 after = leaf.feed(within, byte)
-                if after is not None:
-                    if after[1] < 0:
-                        found.add((state, after[0]))
-                    else:
-                        entered.append(ends[after[1]])
-            place = frozenset(found) | self._entered(entered) if entered else frozenset(found)
-            if not place:
+                if after is None:
+                    continue
+                if after[1] < 0:
+                    found.add((state, after[0], keys))
+                elif isinstance(leaf, KeyLeaf):
+                    if after[0] not in keys:
+                        found |= self._entered([ends[after[1]]], keys | {after[0]})
+                else:
+                    found |= self._entered([ends[after[1]]], keys)
+            if not found:
                 return None
+            place = frozenset(found)
         return place
 
     def key(self, place: frozenset[_Config]) -> Hashable:
         """See `Places`."""
         leaves = self._net.leaves
         return frozenset(
-            (state, None if within is None else leaves[state][0].key(within)) for state, within in place
+            (state, None if within is None else leaves[state][0].key(within), keys)
+            for state, within, keys in place
         )
 
     def kind(self, place: frozenset[_Config]) -> Hashable:
         """See `Places`."""
         leaves = self._net.leaves
         return frozenset(
-            (state, None if within is None else leaves[state][0].kind(within)) for state, within in place
+            (state, None if within is None else leaves[state][0].kind(within), keys)
+            for state, within, keys in place
         )
+
+    def _json(self, place: frozenset[_Config]) -> tuple[_Config, JsonPlaces, Any] | None:
+        """Where a text stands in JSON, if it does in nothing else."""
+        one = self._leaf(place)
+        if one is None:
+            return None
+        config, leaf = one
+        if isinstance(leaf, JsonLeaf):
+            return config, leaf.places, config[1]
+        if isinstance(leaf, PlainLeaf) and leaf.json is not None and config[1].json not in (None, "over"):
+            return config, leaf.json, config[1].json
+        return None
 
     def plain(self, place: frozenset[_Config], way: bytes) -> bool:
         """See `Places`."""
-        one = self._leaf(place)
-        if one is None or not isinstance(one[1], JsonLeaf):
+        found = self._json(place)
+        if found is None:
             return True
-        within, size = one[2], 0
+        _, places, within = found
+        inner, size = within, 0
         for byte in way:
-            after = one[1].feed(within, byte)
-            if after is None:
+            inner = places.feed(inner, bytes([byte]))
+            if inner is None:
                 return False
-            within, size = after[0], size + 1
-            if after[1] >= 0:
+            size += 1
+            if not inner.frames and inner.mode == "after":
                 break
-        return one[1].places.plain(one[2], way[:size])
+        return places.plain(within, way[:size])
 
     def after_others(self, place: frozenset[_Config]) -> tuple[Hashable, list[bytes]] | None:
         """See `Places`."""
         one = self._leaf(place)
         if one is None or not isinstance(one[1], JsonLeaf):
             return None
-        found = one[1].places.after_others(one[2])
-        return None if found is None else (frozenset([(one[0], found[0])]), found[1])
+        (state, within, keys), leaf = one
+        found = leaf.places.after_others(within)
+        return None if found is None else (frozenset([(state, found[0], keys)]), found[1])
 
-    def _leaf(self, place: frozenset[_Config]) -> tuple[int, PartLeaf, Any] | None:
+    def _leaf(self, place: frozenset[_Config]) -> tuple[_Config, PartLeaf] | None:
         """The one leaf that a text stands in, if it does in nothing else."""
         if len(place) != 1:
             return None
-        ((state, within),) = place
-        return None if within is None else (state, self._net.leaves[state][0], within)
+        (config,) = place
+        return None if config[1] is None else (config, self._net.leaves[config[0]][0])
 
     def after_characters(self, place: frozenset[_Config], count: int) -> frozenset[_Config] | None:
         """See `Places`."""
         one = self._leaf(place)
         if one is None or not isinstance(one[1], JsonLeaf):
             return None
-        after = one[1].places.after_characters(one[2], count)
-        return None if after is None else frozenset([(one[0], after)])
+        (state, within, keys), leaf = one
+        after = leaf.places.after_characters(within, count)
+        return None if after is None else frozenset([(state, after, keys)])
 
     def closing(self, place: frozenset[_Config]) -> bytes:
         """What brings a text nearer to its end, as far as that is known: of a mark, or a byte; nothing in JSON."""
         one = self._leaf(place)
         if one is not None:
-            text = one[1] if isinstance(one[1], TextLeaf) and not one[1].kept else None
-            return b"" if text is None else text.text.ways[one[2][0]]
+            (_, within, _), leaf = one
+            if isinstance(leaf, PlainLeaf):
+                return leaf.closing(within)
+            text = leaf if isinstance(leaf, TextLeaf) and not leaf.kept else None
+            return b"" if text is None else text.text.ways[within[0]]
         known = self._nearest
         ways = [
             (known[after], byte)
-            for state, within in place
+            for state, within, _ in place
             if within is None
             for byte, reached in self._net.edges[state].items()
             for after in reached
         ]
-        return bytes([min(ways)[1]]) if ways and not any(within is not None for _, within in place) else b""
+        inside = any(within is not None for _, within, _ in place)
+        return bytes([min(ways)[1]]) if ways and not inside else b""
 
     @cached_property
     def _nearest(self) -> list[int]:
@@ -324,26 +426,51 @@ class PartPlaces:
         self, place: frozenset[_Config], tokens: Sequence[bytes], ids: Sequence[int]
     ) -> Iterator[Hashable] | None:
         """The kinds of the places after tokens, found at once within text; None elsewhere."""
-        texts = [(state, self._net.leaves[state][0], within) for state, within in place if within is not None]
-        if len(texts) != 1 or not isinstance(texts[0][1], TextLeaf) or texts[0][1].kept:
+        texts = [config for config in place if config[1] is not None]
+        if len(texts) != 1:
             return None
-        return self._text_keys(place, *texts[0], tokens, ids)  # type: ignore[arg-type]
+        leaf = self._net.leaves[texts[0][0]][0]
+        if isinstance(leaf, PlainLeaf) and len(place) == 1:
+            return self._plain_keys(place, texts[0], leaf, tokens, ids)
+        if isinstance(leaf, TextLeaf) and not leaf.kept:
+            return self._text_keys(place, texts[0], leaf, tokens, ids)
+        return None
 
-    def _text_keys(
-        self,
-        place: frozenset[_Config],
-        state: int,
-        leaf: TextLeaf,
-        within: tuple[int, bytes],
-        tokens: Sequence[bytes],
-        ids: Sequence[int],
-    ) -> Iterator[Hashable]:
+    def _bytes_of(self, tokens: Sequence[bytes]) -> TokenBytes:
         owner, data = self._tokens.get(id(tokens), (None, None))
         if data is None or owner is not tokens:
             data = TokenBytes(tokens)
             self._tokens = {id(tokens): (tokens, data)}
+        return data
+
+    def _plain_keys(
+        self,
+        place: frozenset[_Config],
+        config: _Config,
+        leaf: PlainLeaf,
+        tokens: Sequence[bytes],
+        ids: Sequence[int],
+    ) -> Iterator[Hashable]:
+        state, within, keys = config
+        for token, found in zip(ids, leaf.kinds(within, tokens, self._bytes_of(tokens), ids), strict=True):
+            if found is not None:
+                yield frozenset([(state, found, keys)])
+                continue
+            fed = self.feed(place, tokens[token])
+            yield None if fed is None else self.kind(fed)
+
+    def _text_keys(
+        self,
+        place: frozenset[_Config],
+        config: _Config,
+        leaf: TextLeaf,
+        tokens: Sequence[bytes],
+        ids: Sequence[int],
+    ) -> Iterator[Hashable]:
+        state, within, keys = config
+        data = self._bytes_of(tokens)
         after = leaf.text.after_tokens(within[0], data).tolist()
-        others = {byte for number, inner in place if inner is None for byte in self._net.edges[number]}
+        others = {byte for number, inner, _ in place if inner is None for byte in self._net.edges[number]}
         first = data.first.tolist()
         known: dict[int, Hashable] = {}
         for token in ids:
@@ -353,5 +480,5 @@ class PartPlaces:
                 yield None if fed is None else self.kind(fed)
                 continue
             if reached not in known:
-                known[reached] = frozenset([(state, leaf.key((reached, b"")))])
+                known[reached] = frozenset([(state, leaf.key((reached, b"")), keys)])
             yield known[reached]

@@ -22,12 +22,31 @@ class TokenBytes:
     """The bytes of tokens as one array. lengths: of each token; -1 for those that are too long, or hold nothing."""
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
+        self._tokens = tokens
         self.lengths = np.array([len(data) if 0 < len(data) <= _LONGEST else -1 for data in tokens])
         self.columns = np.zeros((_LONGEST, len(tokens)), np.uint8)
         for token, data in enumerate(tokens):
             if self.lengths[token] > 0:
                 self.columns[: len(data), token] = np.frombuffer(data, np.uint8)
         self.first = self.columns[0]
+
+    @cached_property
+    def characters(self) -> list[int]:
+        """How many characters begin in each token."""
+        return [sum(byte & 0xC0 != 0x80 for byte in data) for data in self._tokens]
+
+    @cached_property
+    def plain(self) -> list[int]:
+        """Of each token how many characters it is, if in a string of JSON they stand for themselves; else -1."""
+        found: list[int] = []
+        for data in self._tokens:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                text = ""
+            plain = text and '"' not in text and "\\" not in text and min(text) >= " "
+            found.append(len(text) if plain else -1)
+        return found
 
 
 class MarkedText:
@@ -91,12 +110,25 @@ class MarkedText:
         return known
 
     @cached_property
-    def _after(self) -> dict[tuple[int, int], NDArray[np.int32]]:
+    def _ways(self) -> dict[int, list[bytes]]:
         return {}
 
     @cached_property
+    def _after(self) -> dict[tuple[int, int], NDArray[np.int32]]:
+        return {}
+
+    @property
     def ways(self) -> list[bytes]:
         """The shortest bytes after which pattern 0 completes, by state."""
+        return self.ways_to(0)
+
+    def ways_to(self, number: int) -> list[bytes]:
+        """The shortest bytes after which a pattern completes, by state; none where others come before it."""
+        if number not in self._ways:
+            self._ways[number] = self._find_ways(number)
+        return self._ways[number]
+
+    def _find_ways(self, number: int) -> list[bytes]:
         found: list[bytes | None] = [None] * len(self.table)
         while None in found:
             before = list(found)
@@ -104,7 +136,7 @@ class MarkedText:
                 if before[state] is not None:
                     continue
                 for byte, after in enumerate(row):
-                    rest = b"" if after == -1 else before[after] if after >= 0 else None
+                    rest = b"" if after == ~number else before[after] if after >= 0 else None
                     if rest is not None and (
                         found[state] is None or len(rest) + 1 < len(found[state] or b"")
                     ):

@@ -168,7 +168,7 @@ class Shape:
             given = tuple(tool for tool in given if tool.name == choice)
             if not given:
                 raise ArgumentError(f"choice: 'auto', 'required' or the name of a tool, not {choice!r}")
-        closed = [Tool(tool.name, _closed_for(tool)) for tool in given]
+        closed = [replace(tool, schema=_closed_for(tool)) for tool in given]
         make = partial(
             call_grammar,
             form=form,
@@ -208,7 +208,7 @@ class Shape:
         kept = []
         for tool in tools:
             try:
-                kept.append(Tool(tool.name, prune(tool.schema)))
+                kept.append(replace(tool, schema=prune(tool.schema)))
             except ContradictionError as error:
                 raise error.within(f"tools/{tool.name}") from None
         same = all(one.schema == tool.schema for one, tool in zip(kept, tools, strict=True))
@@ -221,6 +221,8 @@ class Shape:
         if self.kind != "tools":
             return None
         plain = self._made.plain
+        if plain is None:
+            return None
         plain.start = plain.spaceless_start = plain.read(plain.start, self.begun)
         return plain
 
@@ -276,7 +278,7 @@ def _enforced(tool: Tool) -> Tool:
         raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
     if (said := complaint(_json_grammar(enforced, _WHITESPACE["one"]))) is not None:
         raise ShapeError(f"tool {tool.name!r}: {said}", place=_place_of(tool.schema, said))
-    return Tool(tool.name, tool.schema, enforced)
+    return replace(tool, enforced=enforced)
 
 
 def _closed_for(tool: Tool) -> dict[str, Any]:

@@ -97,6 +97,7 @@ class ShapeStates:
         self._vocabulary = vocabulary
         self._tokens = vocabulary.tokens
         self._places: Places = shape.places()
+        self._exact = not isinstance(self._places, PartPlaces) or self._places.exact
         self._end_is_silent = shape.kind == "tools"
         self._bytes = GrammarReader(shape.grammar, tokenizer_of(None))
         self._matcher = GrammarReader(shape.grammar, tokenizer_of(vocabulary))
@@ -319,7 +320,8 @@ class ShapeStates:
         if not self._bytes.leads(found, data + way, ends=True):
             return False
         # Where no key ends, none stands twice.
-        return b":" not in way or self._places.feed(at, data + way) is not None
+        known = self._exact and b":" not in way
+        return known or self._places.feed(at, data + way) is not None
 
     def way_from(self, place: Hashable) -> bytes | None:
         """The way from a place of `Exits`."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nco_guard.automata.call_text import CallTextAutomaton
-from nco_guard.automata.cpython import parsed
 from nco_guard.errors import ArgumentError, ShapeError
+from nco_guard.shapes.branches import argument_types
 from nco_guard.shapes.call_parts import CallPart, JsonLeaf, Net, PartPlaces, TextLeaf
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import marked_text
+from nco_guard.shapes.tagged import TagMarks, literal_runs, tag_marks, tagged_arguments
 
 __all__ = ["CallFormat", "CallGrammar", "Tool", "call_grammar", "calls_refusal", "tools_of"]
 
@@ -61,20 +62,22 @@ class CallFormat(Protocol):
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool whose calls are enforced: its name, the schema of its arguments, and what the library is given of it."""
+    """A tool whose calls are enforced: its name, the schema of its arguments, what the library is given of it, and as
+    what arguments are read that are written as text."""
 
     name: str
     schema: dict[str, Any]
     enforced: Mapping[str, Any] | None = None
+    types: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CallGrammar:
-    """What `call_grammar` makes: a grammar, places beside it, and what holds within arguments."""
+    """What `call_grammar` makes: a grammar, places beside it, and what holds within arguments that are JSON."""
 
     grammar: str
     places: PartPlaces
-    plain: CallTextAutomaton
+    plain: CallTextAutomaton | None
 
 
 def tools_of(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
@@ -99,7 +102,8 @@ def tools_of(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
             raise ArgumentError(f"tools[{number}].parameters: a JSON Schema is needed, as a mapping")
         strict = function.get("strict")
         free = strict is False or (some and strict is not True)
-        found[name] = Tool(name, {"type": "object"} if free else _arguments_schema(parameters))
+        schema = {"type": "object"} if free else _arguments_schema(parameters)
+        found[name] = Tool(name, schema, types=argument_types(parameters))
     return tuple(found.values())
 
 
@@ -115,8 +119,9 @@ def calls_refusal(form: CallFormat) -> str | None:
         return f"the format {form.name} does not say how calls are written"
     fields = form.response_template["fields"]
     reasons = _reasoning(fields)
+    tags = form.arguments == "xml" and not form.call.argument.nested
     otherwise = form.arguments != "json" or fields["tool_calls"].get("content_args")
-    if otherwise or (reasons is not None and "(?=" in reasons[1]):
+    if (otherwise and not tags) or (reasons is not None and "(?=" in reasons[1]):
         return f"calls in the format {form.name} are not enforced while they are written"
     return None
 
@@ -149,8 +154,14 @@ class _Builder:
         self._several = parallel and form.call.several
         self._begun = begun
         self._lines: list[str] = []
-        field = form.response_template["fields"]["tool_calls"]
-        self._at_start, self._never = _unread(field)
+        self._parts: dict[str, CallPart] = {}
+        calls = form.response_template["fields"]["tool_calls"]
+        self._tags = None
+        self._at_start, self._never = _unread(calls)
+        if form.arguments == "xml":
+            self._tags = tag_marks(form.call.argument, calls, _patterns(calls, "close"))
+            # What begins so is a call to some readers, whatever follows.
+            self._never = [_literal_head(one) for one in self._never]
         if self._begun and not form.answer:
             raise ShapeError(
                 f"the prompt has begun a call already, and the format {form.name} says not what text is"
@@ -168,10 +179,22 @@ class _Builder:
 
     def _arguments(self, tool: Tool) -> CallPart:
         name = f"args{self._tools.index(tool)}"
+        if self._tags is not None:
+            return self._tagged(name, tool, self._tags)
         line = f"{name}: %json {json.dumps({**(tool.enforced or tool.schema), 'x-guidance': _OPTIONS})}"
         if line not in self._lines:
             self._lines.append(line)
         return CallPart.leaf(name, JsonLeaf(tool.schema))
+
+    def _tagged(self, name: str, tool: Tool, tags: TagMarks) -> CallPart:
+        if name not in self._parts:
+            try:
+                part, lines = tagged_arguments(name, tool.schema, tool.enforced or tool.schema, tool.types, tags)
+            except ShapeError as error:
+                raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
+            self._lines += lines
+            self._parts[name] = part
+        return self._parts[name]
 
     def _calls(self, before: str) -> CallPart:
         """All calls of a reply. before: what precedes the first one's name."""
@@ -209,7 +232,9 @@ class _Builder:
         said = _ends(self._form.response_template["fields"]["tool_calls"])
         kept = f"// {json.dumps([said, reasoning])}"
         grammar = "\n".join([head, *self._lines, kept]) + "\n"
-        plain = self._plain(begins, said, required=required, reasoning=reasoning)
+        plain = None
+        if self._tags is None:
+            plain = self._plain(begins, said, required=required, reasoning=reasoning)
         return CallGrammar(grammar, PartPlaces(net, start), plain)
 
     def _plain(
@@ -403,20 +428,10 @@ def _ends(field: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _longest_runs(pattern: str) -> list[str]:
     """Of each way to match a pattern the longest literal in it."""
-    return [max("".join(way).split("\0"), key=len) for way in _ways_to_match(parsed(pattern, 0))]
+    return [max(way, key=len) for way in literal_runs(pattern)]
 
 
-def _ways_to_match(tree: Iterable[Any]) -> list[list[str]]:
-    ways: list[list[str]] = [[]]
-    for kind, value in tree:
-        name = str(kind)
-        if name == "LITERAL":
-            inner = [[chr(value)]]
-        elif name == "BRANCH":
-            inner = [way for branch in value[1] for way in _ways_to_match(branch)]
-        elif name in ("SUBPATTERN", "ASSERT"):
-            inner = _ways_to_match(value[-1])
-        else:
-            inner = [["\0"]]
-        ways = [way + more for way in ways for more in inner]
-    return ways
+def _literal_head(pattern: str) -> str:
+    """The literal that all matches of a pattern begin with, as a pattern; all of it if there is none."""
+    heads = {way[0] for way in literal_runs(pattern)}
+    return re.escape(heads.pop()) if len(heads) == 1 and "" not in heads else pattern
