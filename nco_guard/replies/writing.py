@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -165,6 +166,7 @@ def _arguments(form: ReplyFormat, arguments: Mapping[str, Any]) -> str:
     return _escaped(form, json.dumps(dict(arguments), ensure_ascii=False))
 
 
+_OF_TYPE = re.compile(r"\{(?:string|type)\}")
 # A bool is an int for Python, so it comes first.
 _TYPES = (
     (str, "string"),
@@ -222,10 +224,10 @@ def _escaped(form: ReplyFormat, written: str) -> str:
 
 def _tag(marks: ArgumentMarks, key: str, kind: str | None) -> str:
     """What stands before a value of a JSON type; up to where it would be named, if it is not known."""
+    if kind is None:
+        return marks.open + key + _OF_TYPE.split(marks.after_key)[0]
     after = marks.after_key.replace("{string}", "true" if kind == "string" else "false")
-    return (
-        marks.open + key + (after.partition("{type}")[0] if kind is None else after.replace("{type}", kind))
-    )
+    return marks.open + key + after.replace("{type}", kind)
 
 
 def _type_of(value: Any) -> str:

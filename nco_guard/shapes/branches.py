@@ -1,8 +1,8 @@
 """A JSON Schema taken apart: of which kinds its values may be, and what is asked of those of each.
 
-Arguments in tags are text. What it is read as follows from the types that the tool's schema has for it, in their order
-(`types_of`, by which both whoever writes and whoever reads go); what must hold of it, from all schemas that stand for it
-(`branches_of`).
+Arguments in tags are text. As what one is read follows from the types that the tool's schema has for it, in their
+order (`types_of`, by which both whoever writes and whoever reads go); what must hold of it, from all schemas that stand
+for it (`branches_of`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,37 @@ from typing import Any, NamedTuple
 
 from nco_guard.errors import ShapeError
 
-__all__ = ["KINDS", "Branch", "argument_types", "branches_of", "objects_of", "read_as", "target_of", "types_of"]
+__all__ = [
+    "KINDS",
+    "Branch",
+    "argument_types",
+    "branches_of",
+    "objects_of",
+    "read_as",
+    "target_of",
+    "types_of",
+]
 
 Node = Mapping[str, Any]
 
 KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
 _COMBINED = ("allOf", "anyOf", "oneOf", "$ref", "$defs", "definitions")
-_SAID = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id")
+_SAID = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$schema",
+    "$id",
+)
 _MOST = 256
 
 
 class Branch(NamedTuple):
-    """One way to be valid. kind: of the value; None: any. nodes: schemas that all stand for it, without combinations."""
+    """One way to be valid. kind: of the value; None: any. nodes: schemas that all hold, without combinations."""
 
     kind: str | None
     nodes: tuple[Node, ...]

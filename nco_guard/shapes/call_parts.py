@@ -17,6 +17,7 @@ from nco_guard.shapes.plain_values import PlainLeaf
 
 _FAR = 1 << 30
 _LEAF = 8
+_OF_KEYS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 __all__ = ["CallPart", "JsonLeaf", "KeyLeaf", "Net", "PartPlaces", "TextLeaf"]
 
@@ -39,14 +40,20 @@ class PartLeaf(Protocol):
 class KeyLeaf:
     """A key up to the mark behind it, which stands once in a call; of keys that are named somewhere else it is none."""
 
-    def __init__(self, mark: str) -> None:
-        self._mark = mark.encode()
+    def __init__(self, mark: str, others: Sequence[str]) -> None:
+        self._mark, self._others = mark.encode(), {other.encode() for other in others}
         self.start = b""
 
     def feed(self, place: bytes, byte: int) -> tuple[Any, int] | None:
         """See `PartLeaf`; at the end the key in place of a place."""
         said = place + bytes([byte])
-        return (said[: -len(self._mark)], 0) if said.endswith(self._mark) else (said, -1)
+        behind = said.lstrip(_OF_KEYS)
+        if not self._mark.startswith(behind):
+            return None
+        if behind != self._mark:
+            return said, -1
+        found = said[: -len(self._mark)]
+        return None if found in self._others else (found, 0)
 
     def key(self, place: bytes) -> Hashable:
         """See `PartLeaf`."""
@@ -378,8 +385,8 @@ class PartPlaces:
         one = self._leaf(place)
         if one is None or not isinstance(one[1], JsonLeaf):
             return None
-        (state, within, keys), leaf = one
-        found = leaf.places.after_others(within)
+        (state, within, keys), places = one[0], one[1].places
+        found = places.after_others(within)
         return None if found is None else (frozenset([(state, found[0], keys)]), found[1])
 
     def _leaf(self, place: frozenset[_Config]) -> tuple[_Config, PartLeaf] | None:
@@ -394,8 +401,8 @@ class PartPlaces:
         one = self._leaf(place)
         if one is None or not isinstance(one[1], JsonLeaf):
             return None
-        (state, within, keys), leaf = one
-        after = leaf.places.after_characters(within, count)
+        (state, within, keys), places = one[0], one[1].places
+        after = places.after_characters(within, count)
         return None if after is None else frozenset([(state, after, keys)])
 
     def closing(self, place: frozenset[_Config]) -> bytes:

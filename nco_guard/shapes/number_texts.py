@@ -35,7 +35,7 @@ def whole_between(least: int | None, most: int | None, *, in_floats: bool = Fals
     low, high = max(-edge, -edge if least is None else least), min(edge, edge if most is None else most)
     if low > high:
         return None
-    found = []
+    found: list[str] = []
     if low < 0:
         found += [f"-(?:{one})" for one in _ranges(max(1, -high), -low)]
     if high >= 0:
@@ -45,7 +45,7 @@ def whole_between(least: int | None, most: int | None, *, in_floats: bool = Fals
 
 def _ranges(low: int, high: int) -> list[str]:
     """Expressions of whole numbers from 0 on."""
-    found = []
+    found: list[str] = []
     for size in range(len(str(low)), len(str(high)) + 1):
         first, last = max(low, 10 ** (size - 1) if size > 1 else 0), min(high, 10**size - 1)
         # What has all numbers of several sizes is one expression.

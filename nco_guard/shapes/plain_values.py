@@ -18,7 +18,6 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from nco_guard.automata.json_text import JSON_START, OPEN_NUMBERS, json_step
-from nco_guard.errors import ShapeError
 from nco_guard.shapes.anchors import whole_texts
 from nco_guard.shapes.branches import Branch, branches_of, read_as
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
@@ -84,7 +83,7 @@ class _In(NamedTuple):
     of a list or object. step: what is written as JSON."""
 
     state: int = 0
-    count: int = 0
+    length: int = 0
     said: bytes = b""
     json: Any = None
     step: tuple[str, int] | None = None
@@ -127,7 +126,7 @@ class PlainLeaf:
             before, step = step, json_step(step or JSON_START, byte)
             if step is None or (step == JSON_START and before is not None and before[0] in OPEN_NUMBERS):
                 return None
-        count = min(place.count + (byte & 0xC0 != 0x80), self._cap)
+        count = min(place.length + (byte & 0xC0 != 0x80), self._cap)
         return _In(after, count, self._kept(place.said, bytes([byte])), None, step), -1
 
     def _kept(self, said: bytes, more: bytes) -> bytes:
@@ -170,10 +169,12 @@ class PlainLeaf:
 
     def closing(self, place: _In) -> bytes:
         """What brings nearer to the mark; nothing where it depends on more."""
-        free = place.said == _FREE and place.json is None and place.count >= self._cap
+        free = place.said == _FREE and place.json is None and place.length >= self._cap
         return self.text.ways_to(self._end)[place.state] if free else b""
 
-    def kinds(self, place: _In, tokens: Sequence[bytes], data: TokenBytes, ids: Sequence[int]) -> Iterator[Any]:
+    def kinds(
+        self, place: _In, tokens: Sequence[bytes], data: TokenBytes, ids: Sequence[int]
+    ) -> Iterator[Any]:
         """The kinds of places after tokens; None for those that have to be fed."""
         reached = self.text.after_tokens(place.state, data).tolist()
         if place.json is not None:
@@ -187,16 +188,23 @@ class PlainLeaf:
             if after < 0 or place.step is not None or said[0] in others:
                 yield None
                 continue
-            key = after, min(place.count + data.characters[token], self._cap), self._kept(place.said, said)
+            key = after, min(place.length + data.characters[token], self._cap), self._kept(place.said, said)
             if key not in known:
                 known[key] = _In(*key)
             yield known[key]
 
     def _json_kinds(
-        self, place: _In, tokens: Sequence[bytes], data: TokenBytes, ids: Sequence[int], reached: Sequence[int]
+        self,
+        place: _In,
+        tokens: Sequence[bytes],
+        data: TokenBytes,
+        ids: Sequence[int],
+        reached: Sequence[int],
     ) -> Iterator[Any]:
         """Within a string of JSON plain characters are only counted."""
-        within = None if self.json is None or place.json == "over" else self.json.after_characters(place.json, 0)
+        within = (
+            None if self.json is None or place.json == "over" else self.json.after_characters(place.json, 0)
+        )
         known: dict[tuple[int, int], _In] = {}
         for token in ids:
             key = reached[token], data.plain[token]
@@ -389,9 +397,8 @@ class _Value:
         try:
             text = said.decode().lstrip()
         except UnicodeDecodeError as error:
-            if len(said) - error.start < 4 and error.end == len(said):
-                return True  # a character under way
-            return False
+            # A character under way.
+            return len(said) - error.start < 4 and error.end == len(said)
         core = text.rstrip()
         if core in ("", "+", "-"):
             return True
@@ -422,9 +429,13 @@ def _values(nodes: Iterable[Mapping[str, Any]]) -> list[Any] | None:
     """The values that all schemas name, if any names some."""
     found: list[Any] | None = None
     for node in nodes:
-        for some in ([node["enum"]] if "enum" in node else []) + ([[node["const"]]] if "const" in node else []):
+        for some in ([node["enum"]] if "enum" in node else []) + (
+            [[node["const"]]] if "const" in node else []
+        ):
             said = {json.dumps(one, sort_keys=True) for one in some}
-            found = [one for one in (some if found is None else found) if json.dumps(one, sort_keys=True) in said]
+            found = [
+                one for one in (some if found is None else found) if json.dumps(one, sort_keys=True) in said
+            ]
     return found
 
 
@@ -467,7 +478,10 @@ def _any_of(schemas: Sequence[Mapping[str, Any]], root: Any) -> dict[str, Any] |
         return found
     defined = {name: root[name] for name in ("$defs", "definitions") if name in root}
     rest = {name: root[name] for name in root if name not in defined}
-    defined = {"$defs": {**defined.get("$defs", {}), _ROOT: rest}, **{k: v for k, v in defined.items() if k != "$defs"}}
+    defined = {
+        "$defs": {**defined.get("$defs", {}), _ROOT: rest},
+        **{k: v for k, v in defined.items() if k != "$defs"},
+    }
     moved: dict[str, Any] = _moved({**found, **defined})
     return moved
 

@@ -1,7 +1,6 @@
-"""Arguments in tags, as parts of a reply: a tag for each key, in the schema's order, with the value as `plain_values` has it.
+"""Arguments in tags, as parts of a reply: a tag for each key, in the schema's order, with its value (`plain_values`).
 
-Keys that the schema does not name are letters, digits, `_`, `.` and `-`; their values are text, which is what readers take
-them for.
+Keys that the schema does not name are letters, digits, `_`, `.` and `-`; their values are text, as which they are read.
 """
 
 from __future__ import annotations
@@ -160,14 +159,18 @@ class _Arguments:
             if node.get("minProperties", 0) > least or (
                 "maxProperties" in node and (most is None or node["maxProperties"] < most)
             ):
-                raise ShapeError("the number of arguments in tags cannot be enforced; name those required", place="#")
+                raise ShapeError(
+                    "the number of arguments in tags cannot be enforced; name those required", place="#"
+                )
 
     def _listed(self, name: str, tags: Sequence[_Tag], needed: Sequence[bool]) -> CallPart:
         """Rules `a`: of what may come first from a tag on, `b`: of what may follow others."""
         self.lines += [f'{name}a{len(tags)}: ""', f'{name}b{len(tags)}: ""']
         for number, (tag, must) in enumerate(zip(tags, needed, strict=True)):
             rest = f"{name}b{number + 1}"
-            self.lines.append(f"{name}a{number}: {tag.first} {rest}" + ("" if must else f" | {name}a{number + 1}"))
+            self.lines.append(
+                f"{name}a{number}: {tag.first} {rest}" + ("" if must else f" | {name}a{number + 1}")
+            )
             self.lines.append(f"{name}b{number}: {tag.behind} {rest}" + ("" if must else f" | {rest}"))
         return CallPart.listed(f"{name}a0", self._marks.between, [tag.part for tag in tags], needed)
 
@@ -202,7 +205,11 @@ class _Arguments:
         return value_grammar(name, *both, types, self._marks.ends, kinds)
 
     def _further(
-        self, name: str, keys: Sequence[str], nodes: Sequence[Mapping[str, Any]], taken: Sequence[Mapping[str, Any]]
+        self,
+        name: str,
+        keys: Sequence[str],
+        nodes: Sequence[Mapping[str, Any]],
+        taken: Sequence[Mapping[str, Any]],
     ) -> _Tag | None:
         """Keys that are not named, if there may be any."""
         if any("patternProperties" in node for node in nodes):
@@ -221,7 +228,7 @@ class _Arguments:
             key += f" & ~/{in_lark(f'{head}(?:{others}){end}')}/" if others else ""
             self.lines.append(f"{name.upper()}{letter}: {key}")
         rest = CallPart.row(self._leaf(value), CallPart.text(marks.behind))
-        tag = CallPart.row(CallPart.text(marks.open), CallPart.leaf("", KeyLeaf(after)), rest)
+        tag = CallPart.row(CallPart.text(marks.open), CallPart.leaf("", KeyLeaf(after, keys)), rest)
         part = CallPart.more(tag, CallPart.row(CallPart.text(marks.between), tag))
         again = f"{name.upper()}B {rest.lark}"
         return _Tag(f"{name.upper()}A {rest.lark} ({again})*", f"{again} ({again})*", part)
@@ -244,7 +251,11 @@ def _of_key(nodes: Sequence[Mapping[str, Any]], key: str | None) -> Any:
     found: list[Any] = []
     for node in nodes:
         properties = node.get("properties") or {}
-        each = properties[key] if key is not None and key in properties else node.get("additionalProperties", True)
+        each = (
+            properties[key]
+            if key is not None and key in properties
+            else node.get("additionalProperties", True)
+        )
         if each is False:
             return False
         if each is not True and each != {}:

@@ -189,12 +189,27 @@ class _Builder:
     def _tagged(self, name: str, tool: Tool, tags: TagMarks) -> CallPart:
         if name not in self._parts:
             try:
-                part, lines = tagged_arguments(name, tool.schema, tool.enforced or tool.schema, tool.types, tags)
+                self._check_name(tool)
+                part, lines = tagged_arguments(
+                    name, tool.schema, tool.enforced or tool.schema, tool.types, tags
+                )
             except ShapeError as error:
                 raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
             self._lines += lines
             self._parts[name] = part
         return self._parts[name]
+
+    def _check_name(self, tool: Tool) -> None:
+        """Refuse a tool whose name is not read as it is written."""
+        from regex import match
+
+        marks = self._marks
+        name = json.dumps(tool.name)[1:-1] if marks.name_in_json else tool.name
+        text = _NUMBER.sub("0", marks.open + name + marks.after_name) + marks.close
+        pattern = self._form.response_template["fields"]["tool_calls"].get("open_pattern", "")
+        found = match(str(pattern), text)
+        if found is None or found["name"] != tool.name:
+            raise ShapeError(f"the format {self._form.name} cannot write its name")
 
     def _calls(self, before: str) -> CallPart:
         """All calls of a reply. before: what precedes the first one's name."""

@@ -17,7 +17,8 @@ from nco_guard.replies.writing import begun_call, begun_name, function_of
 
 FORM = shipped_formats()["hermes-line"]
 # Of its calls no shape has been written.
-CODER = shipped_formats()["qwen3-coder"]
+GEMMA = shipped_formats()["gemma-4"]
+NESTED = shipped_formats()["minimax-m3"]
 ASK = [{"role": "system", "content": demo.SYSTEM_PROMPT}]
 
 
@@ -156,7 +157,7 @@ def likeliest(model: Any, tokenizer: Any, prompt: str, names: list[str]) -> str:
     sums = {}
     for name in names:
         ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        whole = prompt + begun_name(CODER, name)
+        whole = prompt + begun_name(GEMMA, name)
         total = 0.0
         for token in tokenizer(whole, add_special_tokens=False)["input_ids"][len(ids) :]:
             with torch.no_grad():
@@ -177,22 +178,23 @@ def test_of_several_tools_the_one_that_the_model_would_rather_call_is_begun(
     assert len(by_name) > 1
     prompt = render_chat(loaded[1], [*ASK, {"role": "user", "content": asked}], demo.TOOLS)
     wanted = likeliest(*loaded, prompt, [*by_name])
-    assert required_calls(CODER, *loaded, prompt, demo.TOOLS, "any") == (
-        begun_call(CODER, by_name[wanted]),
+    assert required_calls(GEMMA, *loaded, prompt, demo.TOOLS, "any") == (
+        begun_call(GEMMA, by_name[wanted]),
         None,
     )
     for name, tool in by_name.items():
-        assert required_calls(CODER, *loaded, prompt, demo.TOOLS, name) == (begun_call(CODER, tool), None)
-        assert required_calls(CODER, *loaded, prompt, [tool], "any") == (begun_call(CODER, tool), None)
+        assert required_calls(GEMMA, *loaded, prompt, demo.TOOLS, name) == (begun_call(GEMMA, tool), None)
+        assert required_calls(GEMMA, *loaded, prompt, [tool], "any") == (begun_call(GEMMA, tool), None)
 
 
 def test_a_call_after_a_prompt_that_opens_the_reasoning_closes_it_first(loaded: tuple[Any, Any]) -> None:
-    form, tool = CODER, demo.TOOLS[0]
-    for end, before in (("<think>\n", "\n</think>\n\n"), ("<think>\n\n</think>\n\n", ""), ("", "")):
-        prompt = "<|im_start|>assistant\n" + end
+    form, tool = NESTED, demo.TOOLS[0]
+    for end, before in (("<mm:think>", "</mm:think>"), ("<mm:think></mm:think>", ""), ("", "")):
+        prompt = "]~b]ai\n" + end
         assert required_calls(form, *loaded, prompt, [tool], "any") == (before + begun_call(form, tool), None)
         reader = ReplyReader("pii", form=form, tools=[tool], prefix=prompt + before + begun_call(form, tool))
-        end = "x\n</parameter>\n</function>\n</tool_call>"
+        mark, key = "]<]minimax[>[", next(iter(function_of(tool)["parameters"]["properties"]))
+        end = f"x{mark}</{key}>{mark}</invoke>\n{mark}</tool_call>"
         (call,) = [*reader.feed(end), *reader.finish()]
         assert isinstance(call, ToolCall)
         assert call.name == function_of(tool)["name"]

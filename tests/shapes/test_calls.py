@@ -23,7 +23,7 @@ from nco_guard.replies import (
     ToolCall,
     shipped_formats,
 )
-from nco_guard.replies.enforcing import calls_shape
+from nco_guard.replies.enforcing import calls_shape, opening_of_calls
 from nco_guard.replies.writing import written_calls, written_reply
 from nco_guard.session import BoundGuard, Session
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
@@ -31,7 +31,7 @@ from nco_guard.shapes.tools import calls_refusal
 from nco_guard.values.texts import texts_of
 
 FORMS = {name: form for name, form in shipped_formats().items() if form.call and calls_refusal(form) is None}
-_QUICK = ("hermes", "gpt-oss", "llama-3", "mistral", "smollm2", "functionary-3.2")
+_QUICK = ("qwen3-coder", "glm-4.7", "hermes", "gpt-oss", "llama-3", "mistral", "smollm2", "functionary-3.2")
 SOME = [pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in FORMS]
 TOOLS: list[dict[str, Any]] = [
     {
@@ -166,6 +166,9 @@ def test_what_an_entry_writes_is_of_the_shape_token_by_token(name: str, tokenize
     required = bound_to(calls_shape(form, TOOLS, choice="any", prompt=prompt), tokenizer)
     assert taken(required.session(), behind(form, texts[0]), tokenizer)
     assert not taken(required.session(), form.answer + "Hi", tokenizer)
+    begun = opening_of_calls(form, TOOLS[:1], "find", prompt)
+    assert behind(form, texts[0]).startswith(begun)
+    assert calls_shape(form, TOOLS, choice="find", prompt=prompt).behind(begun).begun == begun.encode()
     one = bound_to(calls_shape(form, TOOLS, choice="find_all", parallel=False, prompt=prompt), tokenizer)
     assert taken(one.session(), behind(form, written_calls(form, [("find_all", {})])), tokenizer)
     assert not taken(one.session(), behind(form, texts[0]), tokenizer)
@@ -187,7 +190,12 @@ def test_what_is_let_through_is_read_as_valid_calls(name: str, tokenizers: Any) 
                 head = form.answer + "Hi " + begin
                 for token in tokenizer(head, add_special_tokens=False)["input_ids"]:
                     session.advance(token)
-            text = drawn(session, bound.vocabulary.width, random_, 260 if number else 130)
+            text = drawn(
+                session,
+                bound.vocabulary.width,
+                random_,
+                (260 if number else 130) + 120 * (form.arguments == "xml"),
+            )
             for token in bound.vocabulary.eos_ids:
                 end = tokenizer.decode([token])
                 text = text.removesuffix(end)
@@ -259,8 +267,8 @@ def test_what_cannot_be_enforced_is_refused_by_name() -> None:
             [{"name": "a", "parameters": {"properties": {"c": {"type": "string", "format": "colour"}}}}], form
         )
     assert found.value.place == "#/properties/c"
-    with pytest.raises(ShapeError, match="qwen3-coder are not enforced"):
-        Shape.tools(TOOLS, shipped_formats()["qwen3-coder"])
+    with pytest.raises(ShapeError, match="gemma-4 are not enforced"):
+        Shape.tools(TOOLS, shipped_formats()["gemma-4"])
     for tools, said in (([], "at least one"), ([{}], r"tools\[0\]"), ([TOOLS[0], TOOLS[0]], "another tool")):
         with pytest.raises(ArgumentError, match=said):
             Shape.tools(tools, form)

@@ -191,12 +191,25 @@ def test_a_call_without_room_says_what_to_raise(local: Any) -> None:
 
 
 def test_families_whose_calls_have_no_shape_are_begun_and_say_so(local: Any) -> None:
-    """What these write is arguments in tags."""
-    chat = local(reply_format="qwen3-coder")
+    """What these write is JSON with marks of its own."""
+    chat = local(reply_format="gemma-4")
     begun = chat.bind_tools([ring], tool_choice="ring").invoke(QUESTION)
     assert [*begun.tool_calls, *begun.invalid_tool_calls]
     with pytest.raises(UnsupportedError, match=r"^strict: "):
         chat.bind_tools([ring], tool_choice="ring", strict=True)
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "minimax-m2"])
+@pytest.mark.parametrize("choice", ["any", "book_room", "ring"])
+def test_calls_with_arguments_in_tags(local: Any, policy: Policy, name: str, choice: str) -> None:
+    offered = local(policy, reply_format=name, max_tokens=160).bind_tools(
+        [book_room, ring, wait], tool_choice=choice, strict=True
+    )
+    answers = [offered.invoke(QUESTION), sum_of(offered.stream(QUESTION))]
+    for answer in answers:
+        check_calls(policy, answer)
+        assert choice in ("any", answer.tool_calls[0]["name"])
+        assert without_ids(answer) == without_ids(answers[0])
 
 
 def test_json_beside_tools_where_the_model_calls_none(local: Any, policy: Policy) -> None:
