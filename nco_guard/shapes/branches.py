@@ -15,7 +15,7 @@ from nco_guard.errors import ShapeError
 
 __all__ = [
     "KINDS",
-    "Branch",
+    "SchemaBranch",
     "argument_types",
     "branches_of",
     "objects_of",
@@ -42,7 +42,7 @@ _SAID = (
 _MOST = 256
 
 
-class Branch(NamedTuple):
+class SchemaBranch(NamedTuple):
     """One way to be valid. kind: of the value; None: any. nodes: schemas that all hold, without combinations."""
 
     kind: str | None
@@ -117,7 +117,7 @@ def _common(kinds: list[str] | None, others: list[str] | None) -> list[str] | No
     return found
 
 
-def branches_of(schema: Any, root: Any) -> list[Branch]:
+def branches_of(schema: Any, root: Any) -> list[SchemaBranch]:
     """The ways for a value to be valid. `root`: where local references lead.
 
     Errors: `ShapeError` for more than 256 combinations.
@@ -126,12 +126,12 @@ def branches_of(schema: Any, root: Any) -> list[Branch]:
         >>> [branch.kind for branch in branches_of({"anyOf": [{"type": "string"}, {"type": "null"}]}, {})]
         ['string', 'null']
     """
-    found: list[Branch] = []
+    found: list[SchemaBranch] = []
     for way in _ways(schema, root, frozenset()):
         kinds: list[str] | None = None
         for node in way:
             kinds = _common(kinds, _kinds_in(node))
-        found += [Branch(kind, way) for kind in ([None] if kinds is None else kinds)]
+        found += [SchemaBranch(kind, way) for kind in ([None] if kinds is None else kinds)]
     return found
 
 

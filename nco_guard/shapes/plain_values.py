@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from nco_guard.automata.json_text import JSON_START, OPEN_NUMBERS, json_step
 from nco_guard.shapes.anchors import whole_texts
-from nco_guard.shapes.branches import Branch, branches_of, read_as
+from nco_guard.shapes.branches import SchemaBranch, branches_of, read_as
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import MarkedText, TokenBytes, marked_text
@@ -244,13 +244,13 @@ def value_grammar(
 
 
 class _Kind(NamedTuple):
-    """A `Branch` whose kind is known."""
+    """A `SchemaBranch` whose kind is known."""
 
     kind: str
     nodes: tuple[Mapping[str, Any], ...]
 
 
-def _spread(branches: Iterable[Branch], types: Sequence[str]) -> list[_Kind]:
+def _spread(branches: Iterable[SchemaBranch], types: Sequence[str]) -> list[_Kind]:
     """Branches by kinds that can be read; what may be anything is a text, or what that is read as."""
     found: list[_Kind] = []
     for kind, nodes in branches:
