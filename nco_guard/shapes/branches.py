@@ -14,14 +14,11 @@ from typing import Any, NamedTuple
 from nco_guard.errors import ShapeError
 
 __all__ = [
-    "KINDS",
     "SchemaBranch",
     "argument_types",
     "branches_of",
     "objects_of",
     "read_as",
-    "target_of",
-    "types_of",
 ]
 
 Node = Mapping[str, Any]

@@ -18,13 +18,13 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from nco_guard.automata.json_text import JSON_START, OPEN_NUMBERS, json_step
-from nco_guard.shapes.anchors import whole_texts
 from nco_guard.shapes.branches import SchemaBranch, branches_of, read_as
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import MarkedText, TokenBytes, marked_text
 from nco_guard.shapes.number_texts import DECIMALS, WHOLE, WHOLE_IN_FLOATS, whole_between
 from nco_guard.shapes.places import JsonPlaces
+from nco_guard.shapes.whole_patterns import whole_texts
 
 __all__ = ["PlainLeaf", "ValueEnds", "ValueGrammar", "value_grammar"]
 

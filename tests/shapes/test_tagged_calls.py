@@ -17,13 +17,13 @@ from nco_guard import Guard, Policy, Shape, StringRule
 from nco_guard.errors import ShapeError
 from nco_guard.replies import InvalidCall, ReplyFormat, ReplyReader, ToolCall, shipped_formats
 from nco_guard.replies.writing import written_calls
-from nco_guard.shapes.anchors import whole_texts
 from nco_guard.shapes.branches import read_as
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
 from nco_guard.shapes.number_texts import whole_between
 from nco_guard.shapes.tagged import tag_marks
 from nco_guard.shapes.tools import calls_refusal
+from nco_guard.shapes.whole_patterns import whole_texts
 from tests.shapes.formats import FORMATS
 
 FORMS = {
