@@ -52,9 +52,9 @@ class RecordingCleaner(Cleaner):
         """A message cleaned but for its reasoning, which is as it was or left out."""
         thought = [kind_of_block(block) in _THOUGHT for block in blocks]
         said = [block for block, apart in zip(blocks, thought, strict=True) if not apart]
-        if len(said) == len(blocks):
-            return self._whole(message)
-        cleaned: AIMessage = self._whole(message.model_copy(update={"content": said}))
+        cleaned: AIMessage = self._whole(
+            message.model_copy(update={"content": said}) if any(thought) else message
+        )
         if self._reasoning == "hidden" or not isinstance(cleaned.content, list):
             return cleaned
         left = iter(cleaned.content)
