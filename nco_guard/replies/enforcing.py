@@ -13,6 +13,10 @@ from nco_guard.shapes import Shape
 __all__ = ["calls_shape", "opening_of_calls"]
 
 
+# What the schema of a function without arguments says beside them.
+_OF_NO_ARGUMENTS = {"type", "properties", "required", "title", "description"}
+
+
 def calls_shape(
     form: ReplyFormat,
     tools: Sequence[Mapping[str, Any]],
@@ -58,7 +62,8 @@ def opening_of_calls(
     """With what a prompt may go on so that the calls that are asked for begin as the model was taught to write them.
 
     choice: as of `calls_shape`, one by which calls are required. Of a named tool it is the beginning up to its first
-    argument, where that is required; of several up to the name. Nothing where the prompt ends within reasoning.
+    argument, where that is required, or with all of them, where there are none; of several up to the name. Nothing
+    where the prompt ends within reasoning.
     """
     if closed_reasoning(form, prompt):
         return ""
@@ -68,6 +73,8 @@ def opening_of_calls(
     name, function = choice if choice in functions else next(iter(functions)), functions.get(choice)
     parameters = (function or next(iter(functions.values()))).get("parameters") or {}
     properties, required = parameters.get("properties") or {}, parameters.get("required") or ()
+    if "properties" in parameters and not properties and {*parameters} <= _OF_NO_ARGUMENTS:
+        return begun_call(form, {"name": name}, prompt, whole=False)
     if next(iter(properties), None) not in required:
         return begun_name(form, name, prompt)
     described = {**parameters, "required": [next(iter(properties))]}

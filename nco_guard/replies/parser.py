@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from io import StringIO
+from tokenize import COMMENT, OP, generate_tokens
 from typing import Any, Literal, NamedTuple
 
 from nco_guard.replies.call_values import is_json_value, keys_said_once, loaded_once, objects_once
@@ -48,7 +50,13 @@ _DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
 _REST, _ANCHOR = "nco_guard_rest", "nco_guard_anchor"
 # Marks with blanks before them are looked for from each blank of a run on: not again for each blank that follows.
 _MANY = 32
-_PYTHON_STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_PYTHON_STRING = re.compile(
+    r"""(?P<prefix>\b[a-zA-Z]{1,2}(?=['"]))?(?:(?P<long>\'{3}|\"{3})(?:\\.|[^\\])*?(?P=long)|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""",
+    re.DOTALL,
+)
+_ARGUMENTS = ("arguments", "parameters")
+# What may stand beside the name of a call without arguments.
+_ABOUT_A_CALL = frozenset({"name", "function", "type", "id", "index", "tool_call_id", "call_id"})
 _PYTHON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -277,7 +285,7 @@ class CallReader:
         self.kind = {"json": "JSON", "xml": "tags", "pythonic": "Python"}[entry.arguments]
 
     def read(self, opened: str, body: str, *, closed: bool) -> list[tuple[str, dict[str, Any]]] | None:
-        """Names and arguments of the calls in a region; None if anything in it is none.
+        """Names and arguments of the calls in a region; None if anything in it is none, or nothing is.
 
         What is read is all that was said: of a key or argument that is said twice one would be lost, and a number or
         character that JSON has not could not be told. Of JSON and Python the closing mark may be missing: some models
@@ -289,7 +297,9 @@ class CallReader:
             calls = self._read(opened, body)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        return calls if all(name and is_json_value([name, given]) for name, given in calls or ()) else None
+        return (
+            calls if calls and all(name and is_json_value([name, given]) for name, given in calls) else None
+        )
 
     def _read(self, opened: str, body: str) -> list[tuple[str, dict[str, Any]]] | None:
         if self._entry.arguments == "pythonic":
@@ -374,6 +384,9 @@ def _calls_of(regions: Regions, reader: CallReader, text: str) -> Iterator[tuple
 
 
 def _flat(values: Any) -> Iterator[Any]:
+    """Errors: `ValueError` for an empty list in it, which would be lost."""
+    if values == []:
+        raise ValueError("a list without calls")
     for value in values if isinstance(values, list) else [values]:
         yield from _flat(value) if isinstance(value, list) else [value]
 
@@ -391,7 +404,11 @@ def _call_of(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Errors: `ValueError`, `KeyError`, `AttributeError` for what is no call."""
     function = value.get("function", value)
     name = function["name"]
-    arguments = function.get("arguments", function.get("parameters", {}))
+    given = [function[key] for key in _ARGUMENTS if key in function]
+    # Under another key, arguments would be lost.
+    if len(given) > 1 or not (given or {*value, *function} <= _ABOUT_A_CALL):
+        raise ValueError("a call has arguments under a key that is known")
+    arguments = given[0] if given else {}
     if isinstance(arguments, str):
         arguments = loaded_once(arguments)
     if not isinstance(name, str) or not isinstance(arguments, dict):
@@ -402,32 +419,52 @@ def _call_of(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def pythonic_calls(body: str) -> list[tuple[str, dict[str, Any]]] | None:
     """The calls in `[f(a=1), g(b="x")]`, with or without its brackets, or each on a line of its own, values literals.
 
-    None if it is no such.
+    None if it is no such, and where something stands in it that would be lost: a comment, no call at all.
     """
-    # Templates write the breaks of lines in strings as they are.
-    text = _PYTHON_STRING.sub(lambda found: found[0].replace("\n", r"\n").replace("\r", r"\r"), body.strip())
-    if "#" in _PYTHON_STRING.sub("", text):  # a comment, which would be lost
-        return None
-    try:
-        calls = _in_list(text if text.startswith("[") else f"[{text}]") or _on_lines(text)
-        return [_python_call(call) for call in calls] or None
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return None
+    # Breaks of lines by a carriage return are read by Python as others.
+    for written in [str.strip, _on_one_line][bool("\r" in body) :]:
+        with suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            read, calls = _listed(written(body.strip()))
+            if calls and not _signs(read) & {"#", ";"}:
+                return [_python_call(call) for call in calls]
+    return None
 
 
-def _in_list(text: str) -> list[ast.expr]:
+def _on_one_line(text: str) -> str:
+    """With the breaks of lines in strings escaped, for templates write them as they are.
+
+    Errors: `ValueError` for a carriage return in a string without escapes, which Python would lose.
+    """
+
+    def written(found: re.Match[str]) -> str:
+        if "r" in (found["prefix"] or "").lower():
+            if "\r" in found[0]:
+                raise ValueError("a carriage return in a string without escapes")
+            return found[0]
+        broken = "\r" if found["long"] else "\r\n"
+        escaped = {"\r": "\\r", "\n": "\\n"}
+        return re.sub(rf"(?s)(\\.)|([{broken}])", lambda one: one[1] or escaped[one[2]], found[0])
+
+    return _PYTHON_STRING.sub(written, text)
+
+
+def _listed(text: str) -> tuple[str, list[ast.expr]]:
+    """Text as Python reads it, and what it lists. Errors: those of Python's parser."""
+    listed = text if text.startswith("[") else f"[{text}]"
     with suppress(SyntaxError):
-        tree = ast.parse(text, mode="eval").body
-        return tree.elts if isinstance(tree, ast.List) else []
-    return []
-
-
-def _on_lines(text: str) -> list[ast.expr]:
-    """Errors: those of Python's parser."""
+        tree = ast.parse(listed, mode="eval").body
+        return listed, tree.elts if isinstance(tree, ast.List) else []
     lines = ast.parse(text).body
-    if ";" in _PYTHON_STRING.sub("", text) or not all(isinstance(line, ast.Expr) for line in lines):
-        return []
-    return [line.value for line in lines if isinstance(line, ast.Expr)]
+    return text, [line.value if isinstance(line, ast.Expr) else _NO_CALL for line in lines]
+
+
+_NO_CALL = ast.Constant(None)
+
+
+def _signs(text: str) -> set[str]:
+    """The signs by which statements end and comments begin, outside of strings, in text that Python has parsed."""
+    tokens = generate_tokens(StringIO(text).readline)
+    return {one.string[:1] for one in tokens if one.type in (COMMENT, OP)}
 
 
 def _python_call(node: ast.expr) -> tuple[str, dict[str, Any]]:

@@ -62,11 +62,12 @@ def begun_name(form: ReplyFormat, name: str, prompt: str = "") -> str:
     return _behind(form, prompt, marks.before + _numbered(marks.open, 0) + _name(marks, name))
 
 
-def begun_call(form: ReplyFormat, tool: Mapping[str, Any], prompt: str = "") -> str:
+def begun_call(form: ReplyFormat, tool: Mapping[str, Any], prompt: str = "", *, whole: bool = True) -> str:
     """How a call of a tool begins: up to the value of the first argument that is required.
 
-    Of a tool without arguments it is the whole call. prompt: what it follows; where the template opened the reasoning
-    there, it is closed first, and what it has begun itself is not said again. Errors: as `written_calls`.
+    Of a tool without arguments it is the whole call, or all but its end where it need not be `whole`. prompt: what it
+    follows; where the template opened the reasoning there, it is closed first, and what it has begun itself is not said
+    again. Errors: as `written_calls`.
 
     Examples:
         >>> from nco_guard.replies import shipped_formats
@@ -77,13 +78,14 @@ def begun_call(form: ReplyFormat, tool: Mapping[str, Any], prompt: str = "") -> 
     marks, function = _marks(form), function_of(tool)
     schema = function.get("parameters") or {}
     properties = schema.get("properties") or {}
+    opening = marks.before + _named(marks, function["name"], 0)
     if not properties:
-        return _behind(form, prompt, written_calls(form, [(function["name"], {})]))
+        end = _numbered(marks.close, 0) + marks.after if whole else ""
+        return _behind(form, prompt, opening + _arguments(form, {}) + end)
     key = str(next(iter([*(schema.get("required") or ()), *properties])))
     described = properties.get(key)
     kind = described.get("type") if isinstance(described, Mapping) else None
     kind = "number" if kind == "integer" else kind if kind in [name for _, name in _TYPES] else None
-    opening = marks.before + _named(marks, function["name"], 0)
     return _behind(form, prompt, opening + _begun_arguments(form, key, kind))
 
 

@@ -177,6 +177,22 @@ def test_what_an_entry_writes_is_of_the_shape_token_by_token(name: str, tokenize
 
 
 @pytest.mark.parametrize("name", SOME)
+def test_a_call_without_arguments_begins_with_all_of_them(name: str, tokenizers: Any) -> None:
+    form = FORMS[name]
+    bare = [{"name": "now", "parameters": {"type": "object", "properties": {}}}]
+    written, prompt = behind(form, written_calls(form, [("now", {})])), prompt_of(form)
+    for choice in ("now", "any"):
+        begun = opening_of_calls(form, bare, choice, prompt)
+        assert written.startswith(begun)
+        shape = calls_shape(form, bare, choice=choice, prompt=prompt).behind(begun)
+        tokenizer = tokenizer_for(form, tokenizers)
+        assert taken(bound_to(shape, tokenizer).session(), written.removeprefix(begun), tokenizer)
+    # Where a schema allows arguments, they are the model's.
+    free = [{"name": "now", "parameters": {"type": "object"}}]
+    assert len(opening_of_calls(form, free, "now", prompt)) < len(begun)
+
+
+@pytest.mark.parametrize("name", SOME)
 def test_what_is_let_through_is_read_as_valid_calls(name: str, tokenizers: Any) -> None:
     form, random_ = FORMS[name], random.Random(name)
     tokenizer = tokenizer_for(form, tokenizers)
