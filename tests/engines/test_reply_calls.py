@@ -126,11 +126,6 @@ WAYS: dict[str, tuple[str | None, dict[str, Any], tuple[Any, ...]]] = {
     "text": ("Hello there.", {}, ("Hello there.", "", [], [], "stop")),
     "stopped": ("Hello there.", {"stop": (" th",)}, ("Hello", "", [], [], "stop")),
     "a call": (f"So{CALL}!", OFFERED, ("So!", "", [("find", {"key": "x"})], [], "tool_calls")),
-    "before it": (
-        f"So{CALL}!",
-        {**OFFERED, "after_calls": False},
-        ("So", "", [("find", {"key": "x"})], [], "tool_calls"),
-    ),
     "no call": (
         "So<tool_call>no</tool_call>",
         OFFERED,
@@ -145,7 +140,13 @@ WAYS: dict[str, tuple[str | None, dict[str, Any], tuple[Any, ...]]] = {
     "shown": (
         "So<tool_call>no</tool_call>",
         {**OFFERED, "invalid_as_text": True},
-        ("So<tool_call>no</tool_call>", "", [], [], "stop"),
+        (
+            "So<tool_call>no</tool_call>",
+            "",
+            [],
+            [("<tool_call>no</tool_call>", "the call is not JSON with name and arguments")],
+            "stop",
+        ),
     ),
     "one call": (
         CALL + CALL,
@@ -189,6 +190,68 @@ def test_the_reply_is_one_on_every_route_and_read_from_what_generate_writes(
         assert (content, reasoning, calls, invalid, reason) == wanted
     if way == "limited":
         assert (replies[0].finish_reason, usage.completion_tokens) == ("length", 3)
+
+
+STOPPED: list[tuple[str, tuple[str, ...], dict[str, Any], tuple[Any, ...]]] = [
+    ("Hello there. And on.", (" th",), {}, ("Hello", "", [])),
+    ("<think>a th</think>Hello there. And on.", (" th",), {}, ("Hello", "a th", [])),
+    ("<think>on</think>Hel<think>lo</think>lo and on.", ("ello",), {}, ("H", "onlo", [])),
+    (f"So{CALL} and on.", ("find", "call", " on"), OFFERED, ("So and", "", [("find", {"key": "x"})])),
+    (f"So{CALL}! And on.", ("o!",), OFFERED, ("S", "", [("find", {"key": "x"})])),
+    (f"So{CALL} and on.", ("tool_call",), {}, ("So<", "", [])),
+]
+
+
+@pytest.mark.parametrize("when_blocked", ["mask", "rewind"])
+@pytest.mark.parametrize(("text", "stop", "options", "wanted"), STOPPED)
+def test_a_stop_string_counts_in_the_text_that_is_read(
+    loaded: tuple[Any, Any],
+    text: str,
+    stop: tuple[str, ...],
+    options: dict[str, Any],
+    wanted: tuple[Any, ...],
+    when_blocked: Any,
+) -> None:
+    guard = Guard(GUARD.policy.model_copy(update={"when_blocked": when_blocked}))
+
+    def make(**more: Any) -> ReplyCall[Guard]:
+        return call_of(loaded, text=text, guard=guard, **{"form": FORM, "stop": stop, **options, **more})
+
+    written = make(stop=()).run().usage
+    assert written is not None
+    for reply in routes(make):
+        assert seen(reply)[:3] == wanted
+        assert (reply.stopped, reply.outcome) == (True, "stopped")
+        assert reply.usage is not None
+        assert reply.usage.completion_tokens < written.completion_tokens
+
+
+def test_each_of_several_replies_ends_at_its_own_stop_string(loaded: tuple[Any, Any]) -> None:
+    for more in ({"num_return_sequences": 3, "do_sample": True}, {"num_beams": 2}):
+        options = {"max_new_tokens": 24, **more}
+        torch.manual_seed(1)
+        plain = [reply.content for reply in call_of(loaded, options=options, form=FORM).answers()]
+        torch.manual_seed(1)
+        call = call_of(loaded, options=options, form=FORM, stop=("e",))
+        for reply, text in zip(call.answers(), plain, strict=True):
+            assert "e" not in reply.content
+            if "do_sample" in more:
+                assert reply.content == text.partition("e")[0]
+
+
+def test_stop_strings_of_a_configuration_that_is_given_count_so_too(loaded: tuple[Any, Any]) -> None:
+    from transformers import GenerationConfig
+
+    config = GenerationConfig(stop_strings=["a"], max_new_tokens=40)
+    call = call_of(
+        loaded,
+        text="<think>a</think>So a.",
+        form=FORM,
+        stop=("a",),
+        options={"generation_config": config},
+    )
+    assert seen(call.run())[:2] == ("So ", "a")
+    assert config.stop_strings == ["a"]
 
 
 def test_calls_and_text_come_in_their_order(loaded: tuple[Any, Any]) -> None:

@@ -83,7 +83,9 @@ def test_a_region_without_calls_is_told_with_its_text(form: ReplyFormat, body: s
     closed = next((one.text for one in pieces if one.region == CALLS and one.kind == "close"), "")
     text = opened + body + closed
     found = told(form, text)
-    if found.calls:  # where the mark that opens a call names it, and the body is arguments or the rest of a name
+    if (
+        found.calls
+    ):  # where the mark that opens a call names it, and the body is arguments or the rest of a name
         assert body.strip() in "".join(name + json.dumps(given) for name, given in found.calls)
     else:
         shown = found.content + "".join(found.invalid)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nco_guard import Guard, Policy, RegexRule, StringRule
 from nco_guard.errors import ViolationError
-from nco_guard.replies import InvalidCall, ReplyReader, Text, ToolCall, shipped_formats
+from nco_guard.replies import InvalidCall, Reasoning, ReplyReader, Text, ToolCall, shipped_formats
 from nco_guard.values import Cleaner
 
 GUARD = Guard(
@@ -35,9 +35,21 @@ def read(pieces: list[str], **options: Any) -> tuple[str, list[Any]]:
     rest = [event for event in events if not isinstance(event, Text)]
     assert [event for event in rest if isinstance(event, ToolCall)] == list(reader.calls)
     return text, [
-        (event.name, event.arguments) if isinstance(event, ToolCall) else (event.text, event.problem)
-        for event in rest
+        (event.name, event.arguments)
+        if isinstance(event, ToolCall)
+        else (event.text, event.problem if isinstance(event, InvalidCall) else "")
+        for event in joined_reasoning(rest)
     ]
+
+
+def joined_reasoning(events: list[Any]) -> list[Any]:
+    """Pieces of reasoning that follow each other as one."""
+    joined: list[Any] = []
+    for event in events:
+        if joined and isinstance(event, Reasoning) and isinstance(joined[-1], Reasoning):
+            event = Reasoning(joined.pop().text + event.text)
+        joined.append(event)
+    return joined
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -59,13 +71,40 @@ REPLIES: list[tuple[str, dict[str, Any], str, list[Any]]] = [
         "ab",
         [("<tool_call>no</tool_call>", "the call is not JSON with name and arguments")],
     ),
-    ("a<tool_call>no</tool_call>b", {"invalid_as_text": True}, "a<tool_call>no</tool_call>b", []),
+    (
+        "a<tool_call>no</tool_call>b",
+        {"invalid_as_text": True},
+        "a<tool_call>no</tool_call>b",
+        [("<tool_call>no</tool_call>", "the call is not JSON with name and arguments")],
+    ),
     ("a<tool_call>no", {}, "a", [("<tool_call>no", "the call is not finished")]),
-    ("a<tool_call>no", {"invalid_as_text": True}, "a<tool_call>no", []),
+    (
+        "a<tool_call>no",
+        {"invalid_as_text": True},
+        "a<tool_call>no",
+        [("<tool_call>no", "the call is not finished")],
+    ),
     ("a <tool", {}, "a <tool", []),
     ("one STOP two", {"stop": ["STOP"]}, "one ", []),
     ("one STO", {"stop": ["STOP"]}, "one STO", []),
     ("first, assSTOPist", {"stop": ["STOP"]}, "first, as", []),
+    # A stop string counts in the text that is given, joined.
+    (f"a STOP{CALL}", {"stop": ["STOP"]}, "a ", []),
+    (f"a{CALL}STOP", {"stop": ["STOP"]}, "a", [("f", {"q": "x"})]),
+    (f"a ST{CALL}OP b", {"stop": ["STOP"]}, "a ", [("f", {"q": "x"})]),
+    (f"a{CALL}b", {"stop": ["tool", "<", "name", "x", "}}"]}, "ab", [("f", {"q": "x"})]),
+    (f"a\n{CALL}\nb", {"stop": ["\n"]}, "a", []),
+    (f"a{CALL}b", {"stop": ["</tool"], "tools": None}, "a" + CALL.partition("</tool")[0], []),
+    ("<think>STOP</think>a STOP", {"stop": ["STOP"]}, "a ", [("STOP", "")]),
+    ("a ST<think>OP</think>OP b", {"stop": ["STOP"]}, "a ", [("OP", "")]),
+    ("a <|x|>ST<|x|>OP b", {"stop": ["STOP"], "hidden": ["<|x|>"]}, "a ", []),
+    (
+        "a<tool_call>STOP</tool_call>b",
+        {"stop": ["STOP"]},
+        "ab",
+        [("<tool_call>STOP</tool_call>", "the call is not JSON with name and arguments")],
+    ),
+    ("a<tool_call>STOP</tool_call>b", {"stop": ["STOP"], "invalid_as_text": True}, "a<tool_call>", []),
     (
         '"x"}}</tool_call>!',
         {"begun": '<tool_call>{"name": "f", "arguments": {"q": '},

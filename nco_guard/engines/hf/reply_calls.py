@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from nco_guard.audit import correlated
 from nco_guard.engines.calls import GenerationResult, GuardLike
+from nco_guard.engines.hf.content_stops import StopsInContent, without_stop_strings
 from nco_guard.engines.hf.generation import bind_to_model, generate, stream_run, vocabulary_of
 from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.rewinding import RewindChoice
@@ -26,6 +27,7 @@ from nco_guard.replies import Event, InvalidCall, Reasoning, ReplyFormat, ReplyR
 from nco_guard.replies.fields import FormatFields
 from nco_guard.replies.parser import REASONING, begun_in, region_at_end
 from nco_guard.replies.reader import refuse_shown_reasoning
+from nco_guard.replies.said import Said
 from nco_guard.session import BoundGuard
 from nco_guard.shapes import ShapeSource, as_shape
 
@@ -51,7 +53,8 @@ class Usage:
 class Reply:
     """What is there of a reply: content, reasoning and finished calls so far, and what the last piece added (`news`).
 
-    `outcome` (as in `GenerationResult`) and `usage` are known with the last one only.
+    `outcome` (as in `GenerationResult`) and `usage` are known with the last one only. `parts`: content and reasoning in
+    the order in which they came.
     """
 
     content: str
@@ -62,6 +65,7 @@ class Reply:
     stopped: bool
     outcome: str | None = None
     usage: Usage | None = None
+    parts: tuple[Text | Reasoning, ...] = ()
 
     @property
     def delta(self) -> str:
@@ -87,12 +91,11 @@ class GrowingReply:
     """What is read of one reply as it grows.
 
     reader: None where nothing is cut out of the text and nobody parses it, which is then shown as it was guarded.
-    after_calls: text after a call is part of the content.
     """
 
-    def __init__(self, reader: ReplyReader | None, *, after_calls: bool = True) -> None:
+    def __init__(self, reader: ReplyReader | None) -> None:
         self._reader = reader
-        self._after_calls = after_calls
+        self._parts: list[Text | Reasoning] = []
         self._content = self._reasoning = ""
         self._calls: list[ToolCall] = []
         self._invalid: list[InvalidCall] = []
@@ -114,11 +117,13 @@ class GrowingReply:
         news: list[Event] = []
         for event in events:
             if isinstance(event, Text):
-                if not event.text or (self._calls and not self._after_calls):
+                if not event.text:
                     continue
                 self._content += event.text
+                self._join(event)
             elif isinstance(event, Reasoning):
                 self._reasoning += event.text
+                self._join(event)
             elif isinstance(event, ToolCall):
                 self._calls.append(event)
             else:
@@ -134,7 +139,13 @@ class GrowingReply:
             stopped,
             outcome,
             usage,
+            tuple(self._parts),
         )
+
+    def _join(self, event: Text | Reasoning) -> None:
+        if self._parts and type(self._parts[-1]) is type(event):
+            event = replace(event, text=self._parts.pop().text + event.text)
+        self._parts.append(event)
 
 
 @dataclass
@@ -152,7 +163,6 @@ class ReplyCall(Generic[_AGuard]):
         options: further options of `generate`.
         stop, form, tools, begun, single_call, invalid_as_text, escapes: as of `ReplyReader`.
         requires_call: a reply without a tool call is an error.
-        after_calls: text after a call is part of the content.
         parent_id: the caller's own id, for the audit log.
         shape: what the reply is to look like, as of `Guard.with_shape`. One of `replies.enforcing.calls_shape` is read
             as any reply, by `form` and `tools`. Of any other the content is the text as it was written, in which no
@@ -184,7 +194,6 @@ class ReplyCall(Generic[_AGuard]):
     single_call: bool = False
     requires_call: bool = False
     invalid_as_text: bool = False
-    after_calls: bool = True
     escapes: bool = False
     parent_id: str | None = None
     shape: ShapeSource = None
@@ -204,13 +213,16 @@ class ReplyCall(Generic[_AGuard]):
             if self._form is not None or policy.applies_to is None
             else compiled.revised(compiled.policy.model_copy(update={"applies_to": None}))
         )
-        if self.stop:
+        if self.stop and self._form is not None:
+            self.options = without_stop_strings(self.options)
+        elif self.stop:
             self.options = {**self.options, "stop_strings": list(self.stop)}
         ids = self.inputs["input_ids"][0].tolist()
         marks = self._special_marks()
         self._skip = not marks
         settings = Settings(self.model, self.options)
-        vocabulary = vocabulary_of(self.model, self.tokenizer, settings, self._skip)
+        self._vocabulary = vocabulary = vocabulary_of(self.model, self.tokenizer, settings, self._skip)
+        self._before = 1 if settings.encoder_decoder else len(ids)
         # Other special tokens, and what ends a text, are no part of what is shown.
         silent = (*vocabulary.special_ids, *vocabulary.eos_ids)
         texts = {vocabulary.tokens[one].decode(errors="ignore") for one in silent}
@@ -285,6 +297,26 @@ class ReplyCall(Generic[_AGuard]):
         special = [token.content for number, token in tokens if token.special and number not in ends]
         return self._form.special_marks(special, calls=self.tools is not None)
 
+    def _ended(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of one generation, which ends at a stop string."""
+        if not self.stop or self._form is None:
+            return dict(options)
+        reading = partial(Said, **self._read_by())
+        ends = StopsInContent(reading, self._vocabulary, self._before)
+        return {**options, "stopping_criteria": [*(options.get("stopping_criteria") or ()), ends]}
+
+    def _read_by(self) -> dict[str, Any]:
+        """How what the model writes is taken apart."""
+        return {
+            "stop": self.stop,
+            "form": self._form,
+            "tools": self.tools,
+            "prefix": self._prefix,
+            "begun": "" if self._form is None else self.begun,
+            "hidden": self._hidden,
+            "invalid_as_text": self.invalid_as_text,
+        }
+
     def reading(self) -> GrowingReply:
         """A fresh reading of what the model writes in answer."""
         if self._form is None and not self.stop and not self.escapes and not self._hidden:
@@ -292,21 +324,15 @@ class ReplyCall(Generic[_AGuard]):
         reader = ReplyReader(
             self._reads,
             context=self._context,
-            stop=self.stop,
-            form=self._form,
-            tools=self.tools,
-            prefix=self._prefix,
-            begun="" if self._form is None else self.begun,
-            hidden=self._hidden,
             single_call=self.single_call,
-            invalid_as_text=self.invalid_as_text,
+            **self._read_by(),
             escapes=self.escapes,
         )
-        return GrowingReply(reader, after_calls=self.after_calls)
+        return GrowingReply(reader)
 
     def answers(self) -> list[Reply]:
         """The whole replies, in this thread; as many as `num_return_sequences` says."""
-        return self._answers(self.options)
+        return self._answers(self._ended(self.options))
 
     def run(self) -> Reply:
         """The one whole reply, in this thread."""
@@ -314,7 +340,7 @@ class ReplyCall(Generic[_AGuard]):
 
     async def arun(self) -> Reply:
         """`run`; the event loop goes on meanwhile, and cancelling stops the generation."""
-        return (await aside(lambda left: self._answers(stopped_by(left, self.options))))[0]
+        return (await aside(lambda left: self._answers(stopped_by(left, self._ended(self.options)))))[0]
 
     def stream(self) -> Iterator[Reply]:
         """The one reply as it grows; the last one has an outcome."""
@@ -359,7 +385,7 @@ class ReplyCall(Generic[_AGuard]):
             self.model,
             self.tokenizer,
             self.inputs,
-            self.options,
+            self._ended(self.options),
             results.append,
             skip_special_tokens=self._skip,
             regions=self._regions,

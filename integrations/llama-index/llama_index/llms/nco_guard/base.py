@@ -529,7 +529,6 @@ class NCOGuardLLM(Travelling, WritesObjects):
             requires_call=asked.choice is not None,
             shape=shape,
             invalid_as_text=True,
-            after_calls=False,
             escapes=True,  # agents and programs parse any text
             parent_id=active_span_id.get(),
         )

@@ -37,7 +37,10 @@ class Request:
         )
 
     def message(self, reply: Reply) -> ChatResponse:
-        """An assistant's message: reasoning, content and tool calls."""
+        """An assistant's message: reasoning, content and tool calls.
+
+        What stands where a call stands and is none is content, and among the further arguments.
+        """
         blocks: list[ContentBlock] = [ThinkingBlock(content=reply.reasoning)] if reply.reasoning else []
         if reply.content or not reply.calls:
             blocks.append(TextBlock(text=reply.content))
@@ -58,6 +61,17 @@ class Request:
                     },
                 }
                 for call in reply.calls
+            ]
+        if reply.invalid_calls:
+            extra["invalid_tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "invalid_tool_call",
+                    "name": None,
+                    "args": call.text,
+                    "error": call.problem,
+                }
+                for call in reply.invalid_calls
             ]
         return ChatResponse(
             message=ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra),
