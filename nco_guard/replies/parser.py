@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -422,7 +422,8 @@ def pythonic_calls(body: str) -> list[tuple[str, dict[str, Any]]] | None:
     None if it is no such, and where something stands in it that would be lost: a comment, no call at all.
     """
     # Breaks of lines by a carriage return are read by Python as others.
-    for written in [str.strip, _on_one_line][bool("\r" in body) :]:
+    ways: tuple[Callable[[str], str], ...] = (str.strip, _on_one_line)
+    for written in ways[bool("\r" in body) :]:
         with suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             read, calls = _listed(written(body.strip()))
             if calls and not _signs(read) & {"#", ";"}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from langchain_core.messages import (
@@ -97,11 +98,10 @@ def _reasoning_of(message: AIMessage) -> str:
 
 
 def message_of(reply: Reply, metadata: Mapping[str, Any]) -> AIMessage:
-    """A whole reply; its content is text, or blocks where there is reasoning."""
+    """A whole reply; its content is text, or where there is reasoning blocks, in the order in which they came."""
     content: str | list[str | dict[str, Any]] = reply.content
     if reply.reasoning:
-        content = [{"type": "reasoning", "reasoning": reply.reasoning}]
-        content += [{"type": "text", "text": reply.content}] if reply.content else []
+        content = [_block(part) for part in reply.parts]
     return AIMessage(
         content=content,
         tool_calls=[
@@ -114,16 +114,23 @@ def message_of(reply: Reply, metadata: Mapping[str, Any]) -> AIMessage:
     )
 
 
+def _block(part: Text | Reasoning) -> dict[str, Any]:
+    kind = "text" if isinstance(part, Text) else "reasoning"
+    return {"type": kind, kind: part.text}
+
+
 def chunks_of(reply: Reply, metadata: Mapping[str, Any]) -> Iterator[AIMessageChunk]:
     """What the last piece added to a reply: text, reasoning, whole calls; at its end, how it ended."""
     index = len(reply.calls) - sum(isinstance(event, ToolCall) for event in reply.news)
+    said = [event for event in reply.news if isinstance(event, Text | Reasoning)]
+    # The last of them belongs to the last part.
+    part = len(reply.parts) - 1 - sum(type(one) is not type(other) for one, other in pairwise(said))
+    before: type = type(said[0]) if said else Text
     for event in reply.news:
-        if isinstance(event, Reasoning):
-            yield AIMessageChunk(content=[{"type": "reasoning", "reasoning": event.text, "index": 0}])
-        elif isinstance(event, Text) and reply.reasoning:
-            yield AIMessageChunk(content=[{"type": "text", "text": event.text, "index": 1}])
-        elif isinstance(event, Text):
-            yield AIMessageChunk(content=event.text)
+        if isinstance(event, Text | Reasoning):
+            part, before = part + (type(event) is not before), type(event)
+            first = part == 0 and isinstance(event, Text)
+            yield AIMessageChunk(content=event.text if first else [{**_block(event), "index": part}])
         elif isinstance(event, ToolCall):
             arguments = json.dumps(event.arguments, ensure_ascii=False)
             call = tool_call_chunk(name=event.name, args=arguments, id=event.id, index=index)

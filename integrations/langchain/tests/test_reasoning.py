@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -69,6 +70,29 @@ async def test_reasoning_is_a_block_of_its_own_streamed_too(loaded: tuple[Any, A
 def test_a_reply_without_reasoning_is_plain_text(loaded: tuple[Any, Any]) -> None:
     for message in (chat(loaded, "Hello.").invoke("Hello"), streamed(chat(loaded, "Hello."))):
         assert message.content == "Hello."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "A<think>b</think>c",
+        "A<think>b</think>",
+        "<think>a</think>B<think>c</think><think>d</think>e",
+        f"A{CALL}B<think>c</think>{CALL}D",
+        "A<tool_call>no</tool_call>B<think>c</think>D",
+    ],
+)
+def test_what_is_streamed_is_in_the_order_of_what_is_whole(loaded: tuple[Any, Any], said: str) -> None:
+    whole = chat(loaded, said).bind_tools(TOOLS).invoke("Hello")
+    pieces = streamed(chat(loaded, said).bind_tools(TOOLS))
+    assert blocks(pieces) == blocks(whole)
+    kept = re.sub(r"<tool_call>.*?</tool_call>", "", said)
+    spoken = [part for part in re.split(r"</?think>", kept) if part]
+    told = [block.get("text") or block.get("reasoning") for block in blocks(whole)]
+    told = [text for text in told if text]
+    assert "".join(told) == "".join(spoken)
+    assert whole.text == "".join(re.sub(r"<think>.*?</think>", "", kept))
+    assert len(whole.invalid_tool_calls) == said.count("no</tool")
 
 
 def test_reasoning_is_guarded(loaded: tuple[Any, Any]) -> None:

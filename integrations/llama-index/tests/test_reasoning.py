@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ThinkingBlock
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ThinkingBlock, ToolCallBlock
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.nco_guard import NCOGuardLLM, VerifiedLLM
 from llama_index.llms.nco_guard.messages import plain_messages
@@ -63,6 +64,38 @@ async def test_reasoning_is_a_block_of_its_own_on_every_route(
     assert "".join(deltas) == "Hm. An order."
     assert sum(map(bool, deltas)) > 2
     assert "".join(chunk.delta or "" for chunk in chunks) == "Let me see."
+
+
+BROKEN = '<tool_call>{"name": "lookup_order", "argument": {"order_id": "K-1"}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"A.{CALL}B.{CALL}C.",
+        f"{CALL}{BROKEN}B.",
+        f"A{BROKEN}B{CALL}C",
+        f"{CALL}B{BROKEN[:-20]}",
+        BROKEN,
+        CALL,
+    ],
+)
+def test_nothing_behind_a_call_is_lost(plain: NCOGuardLLM, tools: list[FunctionTool], said: str) -> None:
+    asked: dict[str, Any] = {"user_msg": "Hello", "allow_parallel_tool_calls": True}
+    whole = plain.chat_with_tools(tools, **asked, **written(plain, said))
+    chunks = [*plain.stream_chat_with_tools(tools, **asked, **written(plain, said))]
+    for answer in (whole, chunks[-1]):
+        assert answer.message.content or said == CALL
+        assert (answer.message.content or "") == said.replace(CALL, "")
+        calls = [block.tool_name for block in answer.message.blocks if isinstance(block, ToolCallBlock)]
+        assert calls == ["lookup_order"] * said.count(CALL)
+        invalid = answer.message.additional_kwargs.get("invalid_tool_calls", [])
+        assert [call["args"] for call in invalid] == re.findall(
+            r"<tool_call>(?:(?!<).)*argument\".*?(?:</tool_call>|$)", said
+        )
+    assert "".join(chunk.delta or "" for chunk in chunks) == said.replace(CALL, "")
+    kinds = [[type(block) for block in answer.message.blocks] for answer in (whole, chunks[-1])]
+    assert kinds[0] == kinds[1]
 
 
 def test_completions_are_text_without_what_was_reasoned(plain: NCOGuardLLM) -> None:

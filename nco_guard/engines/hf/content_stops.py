@@ -62,7 +62,7 @@ def without_stop_strings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a generation whose stop strings somebody else looks for."""
     left = {name: value for name, value in options.items() if name != "stop_strings"}
     config = left.get("generation_config")
-    if getattr(config, "stop_strings", None) is not None:
+    if config is not None and config.stop_strings is not None:
         left["generation_config"] = config = deepcopy(config)
         config.stop_strings = None
     return left
