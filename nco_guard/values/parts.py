@@ -44,7 +44,8 @@ class Leaf:
 class Branch:
     """What has parts. `rebuild` takes as many new ones. `extra`: texts that the whole shows beside its parts.
 
-    plain: a reader is shown it as a whole, such as a dictionary that is printed. style: how Python prints it.
+    plain: a reader is shown it as a whole, such as a dictionary that is printed. style: how Python prints it. follows:
+    the last part is worked out from the others, and cannot be replaced.
     """
 
     parts: Sequence[Part]
@@ -52,6 +53,7 @@ class Branch:
     plain: bool = True
     style: str = "fields"
     extra: tuple[str, ...] = ()
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ def wholes(nodes: list[Node]) -> Iterator[Node]:
 
 
 def _has_several(node: Node) -> bool:
-    return len(node.below) > 1 or any(isinstance(child.shape, Branch) for child in node.below)
+    shown = shown_below(node)
+    return len(shown) > 1 or any(isinstance(child.shape, Branch) for child in shown)
 
 
 def printed_forms(tree: Tree, meta: bool | None = None) -> Iterator[str]:
@@ -87,7 +88,7 @@ def _branch(node: Node, shape: Branch, form: Form) -> list[tuple[str | None, Nod
     named = "" if as_json or style != "fields" else type(_value_of(node)).__name__
     pieces: list[tuple[str | None, Node | None]] = [(named + brackets[0], None)]
     first = True
-    for child in node.below:
+    for child in shown_below(node):
         if child.role is Role.DROP:
             continue
         value_of_key = style == "dict" and not child.is_key

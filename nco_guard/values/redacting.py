@@ -14,7 +14,7 @@ from nco_guard.values.parts import Branch, Leaf, Opaque
 from nco_guard.values.printing import FORMS, segments, wholes
 from nco_guard.values.readings import readings
 from nco_guard.values.roles import Role
-from nco_guard.values.texts import SEPARATORS, joined, texts_of_tree
+from nco_guard.values.texts import SEPARATORS, joined, texts_of, texts_of_tree
 from nco_guard.values.trees import Group, Node, Tree, piecemeal, text_in
 
 __all__ = ["Searched", "cleaned", "cleaned_pieces"]
@@ -287,6 +287,11 @@ class _Round:
         new = [self._beside(node, child) if knotted else child.new for child in node.below]
         if all(now is child.value for now, child in zip(new, node.below, strict=True)):
             return
+        if shape.follows:
+            *own, last = node.below
+            if all(now is child.value for now, child in zip(new, own, strict=False)):
+                node.new = self._finder.instead(self._finder.rules(texts_of(last.value)))
+                return
         if shape.style == "dict":
             keys = self._told_apart(new[::2], [child.value for child in node.below[::2]])
             new[::2] = keys

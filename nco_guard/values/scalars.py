@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from pydantic_core import MultiHostUrl, Url
+from pydantic_core import MultiHostUrl, Url, to_json, to_jsonable_python
 
 __all__ = ["decoded", "decoded_wide", "prints"]
 
@@ -83,13 +83,15 @@ def _real(value: float) -> list[str]:
     shown = float.__repr__(value)
     found = [shown]
     # As other languages print it, and as somebody who rounds does.
+    if "e" in shown:
+        found.append(to_json(value).decode())
     if "e" in shown or shown.endswith(".0"):
         found += _written_out(Decimal(shown))
     return found
 
 
 def _decimal(value: Decimal) -> list[str]:
-    return [str(value), *_written_out(value)]
+    return [str(value), repr(value), *_written_out(value)]
 
 
 def _written_out(value: Decimal) -> list[str]:
@@ -102,8 +104,15 @@ def _written_out(value: Decimal) -> list[str]:
 
 def _date(value: Any) -> list[str]:
     zone = getattr(value, "tzinfo", None)
-    shown = [str(value), value.isoformat()]
-    return shown if zone is None else [*shown, repr(value), str(zone), value.tzname() or ""]
+    shown = [str(value), value.isoformat(), repr(value), *_as_json(value)]
+    return shown if zone is None else [*shown, str(zone), value.tzname() or ""]
+
+
+def _as_json(value: Any) -> list[str]:
+    """As pydantic writes a value, where it knows it: `2024-01-02T00:00:00Z`, `P1D`."""
+    with contextlib.suppress(Exception):  # such as of a date that is none
+        return [str(to_jsonable_python(value))]
+    return []
 
 
 def _enum(value: Enum) -> list[str]:
@@ -118,11 +127,11 @@ def _pattern(value: re.Pattern[Any]) -> list[str]:
 
 
 def _address(value: Any) -> list[str]:
-    return [str(value), value.unicode_string()]
+    return [str(value), repr(value), value.unicode_string()]
 
 
 def _text(value: Any) -> list[str]:
-    return [str(value)]
+    return [str(value), repr(value), *_as_json(value)]
 
 
 _PRINTERS: dict[type, Callable[[Any], list[str]]] = {

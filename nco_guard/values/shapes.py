@@ -36,6 +36,7 @@ from nco_guard.values.readings import readings
 from nco_guard.values.roles import Fields, Role, fields_of
 from nco_guard.values.scalars import decoded, decoded_wide, prints
 from nco_guard.values.shown import own_words
+from nco_guard.values.worked_out import worked_out
 
 __all__ = ["copied", "shape_of"]
 
@@ -322,9 +323,13 @@ def _object(value: Any, fields: Fields | None) -> ValueShape:
         Part(name, part, Role.KEEP if part is None else roles.get(name, Role.VALUE)) for name, part in held
     ]
     rebuild = None if fields is None else fields.rebuild
+    vouched = object if fields is None else fields.vouched
+    beside = worked_out(value, vouched)
 
     def put(new: list[Any]) -> Any:
-        changed = {part.name: now for part, now in zip(parts, new, strict=True) if now is not part.value}
+        changed = {
+            part.name: now for part, now in zip(parts, new, strict=not beside) if now is not part.value
+        }
         if rebuild is None:
             return copied(value, changed)
         extra = {EXTRA: changed.pop(EXTRA)} if EXTRA in changed else {}
@@ -332,9 +337,10 @@ def _object(value: Any, fields: Fields | None) -> ValueShape:
         return copied(made, extra) if extra else made
 
     kind = type(value)
-    words = own_words(value, object if fields is None else fields.vouched, own.values())
+    words = own_words(value, vouched, own.values())
     named = () if fields is not None else (kind.__qualname__,)
-    return Branch(parts, put, plain=fields is None, extra=(*named, *words))
+    shown = [*parts, Part("worked out", beside)] if beside else parts
+    return Branch(shown, put, plain=fields is None, extra=(*named, *words), follows=bool(beside))
 
 
 def copied(value: Any, changed: Mapping[str, Any]) -> Any:

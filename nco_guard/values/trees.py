@@ -166,8 +166,12 @@ def text_in(node: Node) -> str:
 
 def shown_below(node: Node) -> list[Node]:
     """The parts that are printed where a node is: of a value with attributes beside its content, that alone."""
-    own = isinstance(node.shape, Branch) and node.shape.style == OWN
-    return node.below[:1] if own else node.below
+    shape = node.shape
+    if not isinstance(shape, Branch):
+        return node.below
+    if shape.follows:
+        return node.below[:-1]
+    return node.below[:1] if shape.style == OWN else node.below
 
 
 def _is_plain(node: Node) -> bool:

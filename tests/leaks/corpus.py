@@ -6,6 +6,7 @@ import importlib
 
 from tests.leaks.routes import Route
 from tests.leaks.shapes import Shape
+from tests.leaks.shapes_casts import CASTS
 from tests.leaks.shapes_errors import ERRORS
 from tests.leaks.shapes_langchain import ANSWERS, STEPS
 from tests.leaks.shapes_llama_index import NODES, REPLIES
@@ -21,6 +22,7 @@ CORPUS: list[Shape] = [
     *JSON,
     *PARSED,
     *VALUES,
+    *CASTS,
     *ERRORS,
     *ANSWERS,
     *STEPS,
@@ -33,9 +35,9 @@ CORPUS: list[Shape] = [
 ROOMS = {
     "core": ("routes_core", "routes_records"),
     "values": ("routes_values",),
-    "langchain": ("routes_langchain",),
+    "langchain": ("routes_langchain", "routes_objects_langchain"),
     "agents": ("routes_agents",),
-    "llama_index": ("routes_llama_index",),
+    "llama_index": ("routes_llama_index", "routes_objects_llama_index"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -192,7 +193,8 @@ class _Spans(BaseSpanHandler[BaseSpan]):
     def prepare_to_exit_span(
         self, id_: str, bound_args: Any, *args: Any, result: Any = None, **kwargs: Any
     ) -> Any:
-        self._seen.append(("span ends", result))
+        # A stream is looked at by whoever reads it: one that was left in the middle would go on here.
+        self._seen.append(("span ends", None if inspect.isgenerator(result) else result))
         return self.open_spans.get(id_)
 
     def prepare_to_drop_span(

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from operator import itemgetter
 from typing import Any
 
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough, RunnableSequence
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableMap,
+    RunnablePassthrough,
+    RunnableSequence,
+)
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
+from langchain_nco_guard._cleaning import RecordingCleaner
+from langchain_nco_guard._unobserved import UnobservedCalls
 from langchain_nco_guard._wrappers import mapped
 from nco_guard.errors import UnsupportedError
 
@@ -25,11 +34,13 @@ def verified_structured_output(
     options: dict[str, Any],
     around: Callable[..., Any],
     own: Callable[..., Runnable[Any, Any]],
+    cleaner: Callable[[], RecordingCleaner],
 ) -> Runnable[Any, Any]:
-    """What a verified model answers with in `with_structured_output`; its objects are not verified yet.
+    """What a verified model answers with in `with_structured_output`; where it is `own`, objects are not verified yet.
 
     model: the inner one. around: puts the verified model around a runnable that was made from that. own: the verified
-    model's own way to answer with objects, for inner runnables that are no models.
+    model's own way to answer with objects, for inner runnables that are no models. cleaner: makes what verifies the
+    objects of a call.
 
     Errors: `UnsupportedError` where model and parser cannot be taken apart.
     """
@@ -62,7 +73,75 @@ def verified_structured_output(
             "model for each of them, and with_fallbacks on what that gives"
         )
     verified: Runnable[Any, Any] = around(asking, parsed=not _calls_tools(asking))
-    return parsed_output(verified, parsers[0], include_raw=include_raw)
+    return parsed_output(verified, _VerifiedParser(parsers[0], cleaner), include_raw=include_raw)
+
+
+class _VerifiedParser(Runnable[Any, Any]):
+    """Somebody else's parser, which nobody observes: its objects, and its errors, are shown once they are verified."""
+
+    def __init__(self, parser: Runnable[Any, Any], cleaner: Callable[[], RecordingCleaner]) -> None:
+        self._parser, self._cleaner = parser, cleaner
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """See `Runnable`."""
+        return self._call_with_config(self._whole, input, config, run_type="parser", **kwargs)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """See `Runnable`."""
+        return await self._acall_with_config(self._awhole, input, config, run_type="parser", **kwargs)
+
+    def transform(
+        self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """See `Runnable`."""
+        yield from self._transform_stream_with_config(input, self._parts, config, run_type="parser", **kwargs)
+
+    async def atransform(
+        self, input: AsyncIterator[Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """See `Runnable`."""
+        parts = self._atransform_stream_with_config(input, self._aparts, config, run_type="parser", **kwargs)
+        async for part in parts:
+            yield part
+
+    def _whole(self, message: Any) -> Any:
+        read = _Objects(self._cleaner())
+        return read.cleaner.value(read.inside.call(self._parser.invoke, message, read.inside.config))
+
+    async def _awhole(self, message: Any) -> Any:
+        read = _Objects(self._cleaner())
+        found = await read.inside.acall(self._parser.ainvoke, message, read.inside.config)
+        return read.cleaner.value(found)
+
+    def _parts(self, messages: Iterator[Any]) -> Iterator[Any]:
+        # A message that is parsed comes whole, and whoever writes it is observed.
+        read, whole = _Objects(self._cleaner()), iter([*messages])
+        yield from read.inside.through(self._parser.transform(whole, read.inside.config), read)
+
+    async def _aparts(self, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        read, pieces = _Objects(self._cleaner()), [piece async for piece in messages]
+
+        async def whole() -> AsyncIterator[Any]:
+            for piece in pieces:
+                yield piece
+
+        parsed = self._parser.atransform(whole(), read.inside.config)
+        async for part in read.inside.athrough(parsed, read):
+            yield part
+
+
+class _Objects:
+    """Reads the objects of one call, one by one."""
+
+    def __init__(self, cleaner: RecordingCleaner) -> None:
+        self.cleaner = cleaner
+        self.inside = UnobservedCalls({}, lambda error: cleaner.error(error, OutputParserException))
+
+    def feed(self, found: Any) -> list[Any]:
+        return [self.cleaner.value(found)]
+
+    def finish(self) -> list[Any]:
+        return []
 
 
 def parsed_output(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal, Self, Unpack
+from weakref import WeakValueDictionary
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput, ModelProfile
@@ -29,7 +30,7 @@ from langchain_nco_guard._guards import GuardField, joined
 from langchain_nco_guard._loading import FIELD_OF, fields_of_pipeline, refuse_construction
 from langchain_nco_guard._messages import chunks_of, message_of, template_messages
 from langchain_nco_guard._options import refuse_arguments, refuse_other_words
-from langchain_nco_guard._parsers import call_parser, object_parser
+from langchain_nco_guard._parsers import call_parser, object_parser, verified_object
 from langchain_nco_guard._response_format import (
     ANY_OBJECT,
     checked_strict,
@@ -58,6 +59,8 @@ __all__ = ["ChatNCOGuard"]
 
 # LangChain passes these with a call; they are no options of generation.
 _NOT_OPTIONS = ("stream", "ls_structured_output_format", "structured_output_format", "response_format")
+# Those of calls, by model and digest: what is made of an answer later is verified by the one that it was written under.
+_guards: WeakValueDictionary[tuple[int, str], Guard] = WeakValueDictionary()
 _METHODS = ("function_calling", "json_schema", "json_mode")
 
 
@@ -415,7 +418,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         """Answers as objects of a schema, which is enforced while they are written, together with the policy.
 
         schema: a pydantic class (answers are its instances), a TypedDict, a dataclass or a JSON Schema (answers are
-        plain values). What a class checks beyond its JSON Schema is checked when the answer is there.
+        plain values). What a class checks beyond its JSON Schema is checked when the answer is there, and the object
+        that comes of it is verified: a class may cast, change and compute what no text said.
 
         Args:
             method: "function_calling": the answer is a call of a tool of that schema, which the chat template shows.
@@ -430,7 +434,8 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         Errors, before anything is written: `ShapeError` with the place in the schema for what cannot be enforced;
         `ContradictionError` with places and rules where the policy leaves nothing of the schema; `ArgumentError`,
         `UnsupportedError` for what is no schema, no method, no option. Of a call: `DeadEndError` where `max_tokens` has
-        no room for the schema.
+        no room for the schema; `ViolationError` for an object that holds a match (beside `include_raw` it is the
+        `parsing_error`), `UnsupportedError` for one that cannot be looked into.
         """
         arguments.choice("method", method, _METHODS)
         if kwargs:
@@ -439,6 +444,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 "or to bind_tools"
             )
         checked_strict(strict)
+        verified = partial(verified_object, self._guard_of)
         asked = {"kwargs": {"method": method, **({} if strict is None else {"strict": strict})}}
         if method == "function_calling":
             (tool,) = described_tools([schema or {}], "schema")
@@ -450,14 +456,19 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 parallel_tool_calls=False,
                 ls_structured_output_format={**asked, "schema": schema},
             )
-            return parsed_output(calling, call_parser(schema, name), include_raw=include_raw)
+            return parsed_output(calling, call_parser(schema, name, verified), include_raw=include_raw)
         wanted = dict(ANY_OBJECT) if method == "json_mode" and not schema else None
         wanted = wanted or json_response_format(schema, strict)
         self._enforced().with_shape(response_shape(wanted))
         writing = self.bind(
             response_format=wanted, ls_structured_output_format={**asked, "schema": schema or {}}
         )
-        return parsed_output(writing, object_parser(schema), include_raw=include_raw)
+        return parsed_output(writing, object_parser(schema, verified), include_raw=include_raw)
+
+    def _guard_of(self, message: Any) -> Guard:
+        """The guard under which this model wrote a message: that of the call, where it had its own."""
+        digest = str(getattr(message, "response_metadata", {}).get("policy_digest"))
+        return _guards.get((id(self), digest)) or self._enforced()
 
     # -- generation --------------------------------------------------------------------------------------------
 
@@ -571,6 +582,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 yield ChatGenerationChunk(message=chunk)
 
     def _metadata(self, call: ReplyCall[Guard], reply: Reply) -> dict[str, Any]:
+        _guards[id(self), call.guard.log.digest] = call.guard
         return {
             "model_name": self.model_name,
             "model_provider": "nco-guard",

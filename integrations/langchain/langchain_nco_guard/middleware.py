@@ -44,7 +44,8 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
       (`ChatNCOGuard.with_further_guard`), which says whether reasoning is free or hidden.
     * Any other model is verified after it wrote (see `VerifiedChatModel`): its host sees what it wrote. `action` says
       what becomes of it: "redact" (the default), "raise" (`ViolationError`) or "retry".
-    * Tool results are redacted, or refused with "raise", before the model, the state or a callback sees them.
+    * Tool results are redacted, or refused with "raise", before the model, the state or a callback sees them; so are
+      arguments that a tool's schema casts to something forbidden, before the tool sees them.
     * With `check_input`, so are the user's messages on their way to the model. The state keeps them as they came.
 
     Put it first in the list: then it also sees what other middleware makes of an answer or a result. Wherever it is,
@@ -189,12 +190,25 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _cleaned_tool(tool: BaseTool, cleaner: RecordingCleaner) -> BaseTool:
-    """A tool like this one, its result cleaned before LangChain shows it to callbacks."""
+    """A tool like this one, its result cleaned before LangChain shows it to callbacks.
+
+    So are the arguments that a model wrote, once the tool's schema has cast them, before the tool sees them.
+    """
     cleaned = tool.model_copy()
     # LangChain reads the signatures of these two, so they are replaced one by one and keep theirs.
     run, arun = tool._run, tool._arun
 
     calls = CleanCalls(partial(_clean_error, cleaner=cleaner))
+    parse, written, arguments_of = tool._parse_input, set(tool.args), cleaner.at("arguments of a tool")
+
+    @wraps(parse)
+    def clean_parse(*args: Any, **kwargs: Any) -> Any:
+        parsed = calls.call(parse, *args, **kwargs)
+        if not isinstance(parsed, dict):
+            return arguments_of.value(parsed)
+        return {
+            name: arguments_of.value(value) if name in written else value for name, value in parsed.items()
+        }
 
     @wraps(run)
     def clean_run(*args: Any, **kwargs: Any) -> Any:
@@ -207,6 +221,7 @@ def _cleaned_tool(tool: BaseTool, cleaner: RecordingCleaner) -> BaseTool:
 
         return await calls.acall(clean)
 
+    object.__setattr__(cleaned, "_parse_input", clean_parse)
     object.__setattr__(cleaned, "_run", clean_run)
     object.__setattr__(cleaned, "_arun", clean_arun)
     return cleaned

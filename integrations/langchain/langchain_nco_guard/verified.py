@@ -180,8 +180,18 @@ class VerifiedChatModel(TypedErrors, BaseChatModel):
             options=kwargs,
             around=self._around,
             own=super().with_structured_output,
+            cleaner=self._object_cleaner,
         )
         return answer | guard_runnable(self.guard, action=self._each_time, replacement=self.replacement)
+
+    def _object_cleaner(self) -> RecordingCleaner:
+        return RecordingCleaner(
+            self.guard,
+            self._each_time,
+            replacement=self.replacement,
+            where="object made of the answer",
+            again=True,
+        )
 
     def _around(self, bound: Any, *, parsed: bool = False) -> Any:
         """This model around a runnable that was made from the inner one."""

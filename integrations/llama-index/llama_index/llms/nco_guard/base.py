@@ -49,6 +49,7 @@ from nco_guard.errors import GenerationError, UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call, seeing_through_json
 from nco_guard.replies import ReplyFormat, as_reply_format, format_for
 from nco_guard.replies.reader import refuse_shown_reasoning
+from nco_guard.values import Cleaner
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -280,6 +281,10 @@ class NCOGuardLLM(Travelling, WritesObjects):
         other._guard = chosen
         other._bind(chosen, self.generate_kwargs)
         return other
+
+    def _object_cleaner(self, options: Mapping[str, Any]) -> Cleaner:
+        guard = guard_for_call(self._guard, options.get("guard"))
+        return Cleaner(guard, "raise", where="object made of the answer", record=guard.log.own_recorder())
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         # The model and the guard are shared by design; options and fields are the copy's own.

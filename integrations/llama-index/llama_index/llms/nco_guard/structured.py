@@ -1,4 +1,4 @@
-"""Objects by a local model: what LlamaIndex makes of it, and what is required of the model for it.
+"""Objects that an LLM makes: verified once they are made; and what is required of a local model for them.
 
 LlamaIndex asks a model that calls tools for a call, which is required here, and any other for JSON as its whole reply,
 which is enforced here by the object's schema.
@@ -6,27 +6,37 @@ which is enforced here by the object's schema.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
-from llama_index.core.bridge.pydantic import Field
+from llama_index.core.bridge.pydantic import BaseModel, Field
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.events.llm import (
+    LLMStructuredPredictEndEvent,
+    LLMStructuredPredictStartEvent,
+)
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM
 from llama_index.core.output_parsers.pydantic import PydanticOutputParser
+from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.program.utils import create_flexible_model, get_program_for_llm
 from llama_index.core.types import Model, PydanticProgramMode
 from llama_index.llms.nco_guard.asked import advised, strict_in
 from pydantic_core import from_json
 
 from nco_guard import Shape
-from nco_guard.errors import GenerationError
+from nco_guard.errors import GenerationError, RedactionError
+from nco_guard.values import Cleaner
+from nco_guard.values.clean_calls import CleanCalls
 
 if TYPE_CHECKING:
-    from llama_index.core.bridge.pydantic import BaseModel
     from llama_index.core.prompts import PromptTemplate
 
-__all__ = ["WritesObjects"]
+__all__ = ["MakesObjects", "WritesObjects"]
+
+_OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
 
 
 def asked_of_object(
@@ -100,14 +110,9 @@ def stream_objects(
             yield found
         _check(found, output_cls)
         return
-    asked = _program(llm, output_cls, prompt).prompt  # which says what to write
+    ask, given = _text_asked(llm, output_cls, prompt, prompt_args)
     growing = _Growing(output_cls)
-    if llm.metadata.is_chat_model:
-        replies: Any = llm.stream_chat(
-            llm._extend_messages(asked.format_messages(llm=llm, **prompt_args)), **options
-        )
-    else:
-        replies = llm.stream_complete(asked.format(llm=llm, **prompt_args), **options)
+    replies: Any = getattr(llm, f"stream_{ask}")(given, **options)
     for reply in replies:
         if (part := growing.feed(reply)) is not None:
             yield part
@@ -129,14 +134,9 @@ async def astream_objects(
             yield found
         _check(found, output_cls)
         return
-    asked = _program(llm, output_cls, prompt).prompt  # which says what to write
+    ask, given = _text_asked(llm, output_cls, prompt, prompt_args)
     growing = _Growing(output_cls)
-    if llm.metadata.is_chat_model:
-        replies: Any = await llm.astream_chat(
-            llm._extend_messages(asked.format_messages(llm=llm, **prompt_args)), **options
-        )
-    else:
-        replies = await llm.astream_complete(asked.format(llm=llm, **prompt_args), **options)
+    replies: Any = await getattr(llm, f"astream_{ask}")(given, **options)
     async for reply in replies:
         if (part := growing.feed(reply)) is not None:
             yield part
@@ -151,6 +151,84 @@ def _program(llm: LLM, output_cls: type[BaseModel], prompt: PromptTemplate) -> A
     )
 
 
+def _called_with(
+    llm: LLM,
+    output_cls: type[BaseModel],
+    prompt: PromptTemplate,
+    options: Mapping[str, Any],
+    args: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What `chat_with_tools` is called with for an object; the call is required, whatever the options say."""
+    rest = {name: given for name, given in options.items() if name not in _OF_CALLS}
+    return {
+        "tools": [get_function_tool(output_cls)],
+        "chat_history": llm._extend_messages(prompt.format_messages(llm=llm, **args)),
+        "allow_parallel_tool_calls": False,
+        "tool_choice": None,
+        "tool_required": True,
+        **rest,
+    }
+
+
+def _object_of_call(
+    llm: FunctionCallingLLM, output_cls: type[Model], reply: ChatResponse
+) -> Callable[[], Model]:
+    call, *_ = llm.get_tool_calls_from_response(reply, error_on_no_tool_call=True)
+    return partial(output_cls.model_validate, call.tool_kwargs)
+
+
+def _text_asked(
+    llm: LLM, output_cls: type[BaseModel], prompt: PromptTemplate, args: Mapping[str, Any]
+) -> tuple[str, Any]:
+    """By which method an object is asked for as text, and with what: what to write stands in the prompt."""
+    asked = _program(llm, output_cls, prompt).prompt
+    if llm.metadata.is_chat_model:
+        return "chat", llm._extend_messages(asked.format_messages(llm=llm, **args))
+    return "complete", asked.format(llm=llm, **args)
+
+
+def _object_of_text(output_cls: type[Model], reply: ChatResponse | CompletionResponse) -> Callable[[], Model]:
+    text = reply.text if isinstance(reply, CompletionResponse) else reply.message.content or ""
+    return partial(PydanticOutputParser(output_cls).parse, text)
+
+
+def _same(found: Any) -> Any:
+    return found
+
+
+def _report(kind: Any, **said: Any) -> None:
+    get_dispatcher("llama_index.core.llms.llm").event(kind(**said))
+
+
+class VerifiedObjects:
+    """Verifies objects as they are once they are made, and errors of making them.
+
+    Errors: `ViolationError`; `RedactionError` for an object of which no part could be replaced.
+    """
+
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+        self.calls = CleanCalls(lambda error: cleaner.error(error, GenerationError))
+
+    def made(self, make: Callable[[], Any]) -> Any:
+        """What a function makes, verified."""
+        return self._shown(self.calls.call(make))
+
+    def feed(self, found: Any) -> list[Any]:
+        """One object of a stream, verified."""
+        return [self._shown(found)]
+
+    def finish(self) -> list[Any]:
+        """The stream is over."""
+        return []
+
+    def _shown(self, found: Any) -> Any:
+        shown = self._cleaner.value(found)
+        if isinstance(found, BaseModel) and not isinstance(shown, BaseModel):
+            raise RedactionError(self._cleaner.rules(found))
+        return shown
+
+
 def _check(found: Any, output_cls: type[BaseModel]) -> None:
     if not isinstance(found, output_cls):
         raise GenerationError(
@@ -159,17 +237,25 @@ def _check(found: Any, output_cls: type[BaseModel]) -> None:
         )
 
 
-class WritesObjects(FunctionCallingLLM):
-    """An LLM with a local model: the schemas of objects are enforced, streamed or not."""
+class MakesObjects(FunctionCallingLLM):
+    """An LLM the objects of which are verified as they are once they are made, before anybody is told of them.
 
-    strict: bool | None = Field(
-        default=None,
-        description="Whether schemas are enforced: always (true), never (false), or unless the model may as well talk.",
-    )
+    A class may make of clean text what is forbidden: by casting, by validators, in computed fields and serializers.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # For type checkers, which would else make one of the fields.
         super().__init__(*args, **kwargs)
+
+    def _asked_of_object(
+        self, output_cls: type[BaseModel], given: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Options of the calls by which an object is made."""
+        return dict(given or {})
+
+    def _object_cleaner(self, options: Mapping[str, Any]) -> Cleaner:
+        """What verifies the objects of a call with these options."""
+        raise NotImplementedError
 
     def structured_predict(
         self,
@@ -178,15 +264,28 @@ class WritesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Model:
-        """An object of a class, by a call of a tool or by a reply that is JSON (`pydantic_program_mode`).
+        """An object of a class, by a call of a tool or by a reply that is JSON (`pydantic_program_mode`), verified.
 
-        Its schema is enforced; `strict=False` among the `llm_kwargs` asks for it, and enforces nothing.
-
-        Errors: `ShapeError` for a schema that cannot be enforced, with the place in it; `ContradictionError` where the
-        policy forbids all that it asks for; `DeadEndError` where `max_new_tokens` has no room for it.
+        Errors: those of the calls; `ViolationError` for an object that holds a match, where it is not redacted;
+        `ValueError` for a reply of which no object can be made.
         """
-        options = asked_of_object(self, output_cls, llm_kwargs)
-        found: Model = super().structured_predict(output_cls, prompt, options, **prompt_args)
+        options = self._asked_of_object(output_cls, llm_kwargs)
+        verified = VerifiedObjects(self._object_cleaner(options))
+        _report(
+            LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=prompt_args
+        )
+        if _by_call(self):
+            asked = _called_with(self, output_cls, prompt, options, prompt_args)
+            parse = _object_of_call(self, output_cls, self.chat_with_tools(**asked))
+        elif _by_text(self):
+            ask, given = _text_asked(self, output_cls, prompt, prompt_args)
+            reply = self.chat(given, **options) if ask == "chat" else self.complete(given, **options)
+            parse = _object_of_text(output_cls, reply)
+        else:
+            made = _program(self, output_cls, prompt)
+            parse = partial(made, llm_kwargs=options, **prompt_args)
+        found: Model = verified.made(parse)
+        _report(LLMStructuredPredictEndEvent, output=found)
         return found
 
     async def astructured_predict(
@@ -197,8 +296,25 @@ class WritesObjects(FunctionCallingLLM):
         **prompt_args: Any,
     ) -> Model:
         """`structured_predict` for an event loop, which goes on meanwhile."""
-        options = asked_of_object(self, output_cls, llm_kwargs)
-        found: Model = await super().astructured_predict(output_cls, prompt, options, **prompt_args)
+        options = self._asked_of_object(output_cls, llm_kwargs)
+        verified = VerifiedObjects(self._object_cleaner(options))
+        _report(
+            LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=prompt_args
+        )
+        if _by_call(self):
+            asked = _called_with(self, output_cls, prompt, options, prompt_args)
+            parse = _object_of_call(self, output_cls, await self.achat_with_tools(**asked))
+        elif _by_text(self):
+            ask, given = _text_asked(self, output_cls, prompt, prompt_args)
+            chats = ask == "chat"
+            reply = await (self.achat(given, **options) if chats else self.acomplete(given, **options))
+            parse = _object_of_text(output_cls, reply)
+        else:
+            made = _program(self, output_cls, prompt)
+            whole = await made.acall(llm_kwargs=options, **prompt_args)
+            parse = partial(_same, whole)
+        found: Model = verified.made(parse)
+        _report(LLMStructuredPredictEndEvent, output=found)
         return found
 
     def _structured_stream_call(
@@ -208,8 +324,9 @@ class WritesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        options = asked_of_object(self, output_cls, llm_kwargs)
-        return stream_objects(self, output_cls, prompt, options, prompt_args)
+        options = self._asked_of_object(output_cls, llm_kwargs)
+        verified = VerifiedObjects(self._object_cleaner(options))
+        return verified.calls.through(self._objects(output_cls, prompt, options, prompt_args), verified)
 
     async def _structured_astream_call(
         self,
@@ -218,5 +335,69 @@ class WritesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        options = asked_of_object(self, output_cls, llm_kwargs)
+        options = self._asked_of_object(output_cls, llm_kwargs)
+        verified = VerifiedObjects(self._object_cleaner(options))
+        objects = await self._aobjects(output_cls, prompt, options, prompt_args)
+        return verified.calls.athrough(objects, verified)
+
+    def _objects(
+        self,
+        output_cls: type[BaseModel],
+        prompt: PromptTemplate,
+        options: dict[str, Any],
+        prompt_args: Mapping[str, Any],
+    ) -> Iterator[Any]:
+        """An object as it grows, not verified yet."""
+        stream: Iterator[Any] = super()._structured_stream_call(output_cls, prompt, options, **prompt_args)
+        return stream
+
+    async def _aobjects(
+        self,
+        output_cls: type[BaseModel],
+        prompt: PromptTemplate,
+        options: dict[str, Any],
+        prompt_args: Mapping[str, Any],
+    ) -> AsyncIterator[Any]:
+        """`_objects` for an event loop."""
+        stream: AsyncIterator[Any] = await super()._structured_astream_call(
+            output_cls, prompt, options, **prompt_args
+        )
+        return stream
+
+
+class WritesObjects(MakesObjects):
+    """An LLM with a local model: the schemas of objects are enforced, streamed or not.
+
+    By `structured_predict` and its twins; `strict=False` among the `llm_kwargs` asks for a schema, and enforces none.
+    Errors: `ShapeError` for a schema that cannot be enforced, with the place in it; `ContradictionError` where the
+    policy forbids all that it asks for; `DeadEndError` where `max_new_tokens` has no room for it; `ViolationError` for
+    an object that holds a match once it is made.
+    """
+
+    strict: bool | None = Field(
+        default=None,
+        description="Whether schemas are enforced: always (true), never (false), or unless the model may as well talk.",
+    )
+
+    def _asked_of_object(
+        self, output_cls: type[BaseModel], given: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        return asked_of_object(self, output_cls, given)
+
+    def _objects(
+        self,
+        output_cls: type[BaseModel],
+        prompt: PromptTemplate,
+        options: dict[str, Any],
+        prompt_args: Mapping[str, Any],
+    ) -> Iterator[Any]:
+        return stream_objects(self, output_cls, prompt, options, prompt_args)
+
+    async def _aobjects(
+        self,
+        output_cls: type[BaseModel],
+        prompt: PromptTemplate,
+        options: dict[str, Any],
+        prompt_args: Mapping[str, Any],
+    ) -> AsyncIterator[Any]:
         return astream_objects(self, output_cls, prompt, options, prompt_args)

@@ -24,6 +24,7 @@ from llama_index.core.llms.loading import load_llm
 from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.llms.nco_guard.cleaning import ChatFilter, CompletionFilter, ResponseCleaner
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
+from llama_index.llms.nco_guard.structured import MakesObjects
 
 from nco_guard import Guard, OnMatch, arguments
 from nco_guard.audit import Sink
@@ -31,6 +32,7 @@ from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, check_replacement, guard_for_call
 from nco_guard.replies.reader import refuse_shown_reasoning
 from nco_guard.scan import Replacement
+from nco_guard.values import Cleaner
 
 if TYPE_CHECKING:
     from llama_index.core.tools.types import BaseTool
@@ -52,7 +54,7 @@ def _refuse_hidden(guard: Guard) -> None:
     refuse_shown_reasoning(guard.policy, None, why)
 
 
-class VerifiedLLM(Travelling, FunctionCallingLLM):
+class VerifiedLLM(Travelling, MakesObjects):
     """An LLM whose answers are verified after it wrote them: for hosted models, which cannot be guarded.
 
     Guarantee: no match of a hard rule in any response: not in a completion or message, not at any moment of a stream,
@@ -201,6 +203,9 @@ class VerifiedLLM(Travelling, FunctionCallingLLM):
         guard = guard_for_call(self._guard, kwargs.pop("guard", None))
         _refuse_hidden(guard)
         return ResponseCleaner(guard, self.action, self._replacement, parent_id=active_span_id.get())
+
+    def _object_cleaner(self, options: Mapping[str, Any]) -> Cleaner:
+        return self._cleaner(dict(options)).values.at("object made of the answer")
 
     # -- completions -------------------------------------------------------------------------------------------
 
