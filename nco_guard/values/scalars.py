@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from pydantic_core import MultiHostUrl, Url, to_json, to_jsonable_python
+from pydantic_core import MultiHostUrl, Url, to_jsonable_python
 
 __all__ = ["decoded", "decoded_wide", "prints"]
 
@@ -83,8 +83,6 @@ def _real(value: float) -> list[str]:
     shown = float.__repr__(value)
     found = [shown]
     # As other languages print it, and as somebody who rounds does.
-    if "e" in shown:
-        found.append(to_json(value).decode())
     if "e" in shown or shown.endswith(".0"):
         found += _written_out(Decimal(shown))
     return found

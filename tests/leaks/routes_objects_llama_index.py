@@ -110,8 +110,11 @@ def verified(run: Run, way: str, action: Any, mode: str = "DEFAULT") -> None:
         block = TextBlock(text=json.dumps(SAID))
 
     def made(manager: Any) -> Any:
+        kwargs = {} if mode == "LLM" else {"tool_calls": [json.dumps(SAID)]}  # where programs look for calls
         hosted = HostedLLM(
-            script=[Reply([block])], callback_manager=manager, pydantic_program_mode=PydanticProgramMode[mode]
+            script=[Reply([block], kwargs)],
+            callback_manager=manager,
+            pydantic_program_mode=PydanticProgramMode[mode],
         )
         return VerifiedLLM(hosted, guard=run.guard(), action=action)
 

@@ -9,6 +9,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.tools.tool_node import ToolCallRequest
+from langchain_core.exceptions import LangChainException
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphBubbleUp
@@ -156,13 +157,17 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             model_response.structured_response = self._final.value(model_response.structured_response)
         return response
 
+    def _calls(self) -> CleanCalls:
+        """What asks for answers: errors of making an object of one quote what was cast."""
+        return CleanCalls(partial(_clean_error, cleaner=self._final, kind=LangChainException))
+
     def wrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """See `AgentMiddleware`."""
-        return self._checked(handler(self._prepared(request)))
+        return self._checked(self._calls().call(handler, self._prepared(request)))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncModelHandler) -> Any:
         """See `AgentMiddleware`."""
-        return self._checked(await handler(self._prepared(request)))
+        return self._checked(await self._calls().acall(handler, self._prepared(request)))
 
     # -- tools -------------------------------------------------------------------------------------------------
 
@@ -227,12 +232,14 @@ def _cleaned_tool(tool: BaseTool, cleaner: RecordingCleaner) -> BaseTool:
     return cleaned
 
 
-def _clean_error(error: BaseException, cleaner: RecordingCleaner) -> BaseException:
-    """The error of a tool as it may be shown: its text goes to the model and to callbacks like a result."""
+def _clean_error(
+    error: BaseException, cleaner: RecordingCleaner, kind: type[Exception] = ToolException
+) -> BaseException:
+    """An error as it may be shown: a tool's goes to the model and to callbacks like a result."""
     if isinstance(
         error, GraphBubbleUp
     ):  # not an error: an interrupt for somebody, a command for a parent graph
         shown = tuple(cleaner.value(part) for part in error.args)
         same = all(new is old for new, old in zip(shown, error.args, strict=True))
         return error if same else type(error)(*shown)
-    return cleaner.error(error, ToolException)
+    return cleaner.error(error, kind)

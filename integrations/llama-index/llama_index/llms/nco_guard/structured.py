@@ -19,7 +19,7 @@ from llama_index.core.instrumentation.events.llm import (
 )
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import LLM
-from llama_index.core.output_parsers.pydantic import PydanticOutputParser
+from llama_index.core.output_parsers.utils import extract_json_str
 from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.program.utils import create_flexible_model, get_program_for_llm
 from llama_index.core.types import Model, PydanticProgramMode
@@ -92,8 +92,7 @@ class _Growing:
 
     def finish(self) -> BaseModel:
         """All of it. Errors: `ValueError`, as the program that does not stream raises."""
-        whole: BaseModel = PydanticOutputParser(self._whole).parse(self._text)
-        return whole
+        return _parsed(self._whole, self._text)
 
 
 def stream_objects(
@@ -189,7 +188,12 @@ def _text_asked(
 
 def _object_of_text(output_cls: type[Model], reply: ChatResponse | CompletionResponse) -> Callable[[], Model]:
     text = reply.text if isinstance(reply, CompletionResponse) else reply.message.content or ""
-    return partial(PydanticOutputParser(output_cls).parse, text)
+    return partial(_parsed, output_cls, text)
+
+
+def _parsed(output_cls: type[Model], text: str) -> Model:
+    """The object in a text, as LlamaIndex's parser finds it; that one tells observers before anything is verified."""
+    return output_cls.model_validate_json(extract_json_str(text))
 
 
 def _same(found: Any) -> Any:
