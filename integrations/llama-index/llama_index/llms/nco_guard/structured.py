@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
 from llama_index.core.bridge.pydantic import BaseModel, Field
-from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.llm import (
     LLMStructuredPredictEndEvent,
     LLMStructuredPredictStartEvent,
@@ -24,6 +23,7 @@ from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.program.utils import create_flexible_model, get_program_for_llm
 from llama_index.core.types import Model, PydanticProgramMode
 from llama_index.llms.nco_guard.asked import advised, strict_in
+from llama_index_instrumentation import get_dispatcher
 from pydantic_core import from_json
 
 from nco_guard import Shape
@@ -382,6 +382,10 @@ class WritesObjects(MakesObjects):
         default=None,
         description="Whether schemas are enforced: always (true), never (false), or unless the model may as well talk.",
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # For type checkers, which would else make one of the fields.
+        super().__init__(*args, **kwargs)
 
     def _asked_of_object(
         self, output_cls: type[BaseModel], given: Mapping[str, Any] | None
