@@ -93,6 +93,7 @@ NO_WAY_OUT = {
     "nco_guard.replies.as_reply_format",
     "nco_guard.replies.format_for",
     "nco_guard.replies.shipped_formats",
+    "nco_guard.replies.ReplyReader.stopped",
     # What texts are to look like; nothing of a text.
     "nco_guard.Shape",
     "nco_guard.Guard.with_shape",
