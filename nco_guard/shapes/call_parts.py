@@ -380,6 +380,15 @@ class PartPlaces:
                 break
         return places.plain(within, way[:size])
 
+    def may_end(self, place: frozenset[_Config]) -> bool:
+        """See `Places`: no call ends with a number."""
+        return True
+
+    @property
+    def watches(self) -> bool:
+        """See `Places`."""
+        return any(isinstance(one, JsonLeaf) and one.places.watches for one, _ in self._net.leaves.values())
+
     def after_others(self, place: frozenset[_Config]) -> tuple[Hashable, list[bytes]] | None:
         """See `Places`."""
         one = self._leaf(place)

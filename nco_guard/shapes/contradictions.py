@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.compiler.compiled_policy import compiled_of
-from nco_guard.errors import ContradictionError
+from nco_guard.errors import ContradictionError, ShapeError
 from nco_guard.policy import Policy
 from nco_guard.shapes.allowed import HardRules, Verdict, hard_rules
+from nco_guard.shapes.dialect import searched_pattern
 
 __all__ = ["Contradiction", "Pruned", "prune"]
 
@@ -238,7 +239,7 @@ class _Walk:
             low, high = _whole(node.get("minLength")) or 0, _whole(node.get("maxLength"))
             pattern, form = node.get("pattern"), node.get("format")
             verdict = self.rules.of_strings(
-                pattern if isinstance(pattern, str) else None,
+                _as_enforced(pattern) if isinstance(pattern, str) else None,
                 form if isinstance(form, str) else None,
                 low,
                 high,
@@ -369,6 +370,14 @@ def _whole(value: Any) -> int | None:
     return int(value) if _is_finite(value) and value == int(value) else None
 
 
+def _as_enforced(pattern: str) -> str:
+    """A pattern in the reading that is enforced; one that cannot be, as it is."""
+    try:
+        return rf"\A(?:{searched_pattern(pattern).python})\Z"
+    except ShapeError:
+        return pattern
+
+
 def _between(node: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """The least and the greatest whole number within the bounds of a node; None where there is no bound."""
     named = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
@@ -381,7 +390,9 @@ def _between(node: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _is_finite(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _pointer(reference: Any) -> Path | None:

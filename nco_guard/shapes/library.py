@@ -9,6 +9,7 @@ Cost: for 49,000 tokens a tenth of a second once; a few microseconds for a mask,
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,14 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.errors import MissingExtraError
+from nco_guard.errors import MissingExtraError, ShapeError
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["GrammarReader", "Tokenizer", "complaint", "in_lark", "tokenizer_of"]
+__all__ = ["GrammarReader", "Tokenizer", "check_json_of", "complaint", "in_lark", "tokenizer_of"]
 
 _WHERE = re.compile(r"^(?:error: |at \d+\(\d+\): )")  # the line is that of a grammar with one more in front
 # Text in which several marks are looked for takes more than the library allows otherwise.
 _FUEL = {"initial_lexer_fuel": 20_000_000, "step_lexer_fuel": 5_000_000}
+_LEAST = -(2**63)
 _BYTES = tuple(bytes([byte]) for byte in range(256))
 
 
@@ -83,6 +85,24 @@ def complaint(grammar: str) -> str | None:
     # What the parser of regular expressions says stands behind the pattern, which it shows.
     reason = next((line for line in lines if line.startswith("error: ")), lines[0])
     return _WHERE.sub("", reason.partition("failed to compile JSON schema: ")[2] or reason)
+
+
+def check_json_of(grammar: str) -> None:
+    """Refuse a grammar whose JSON Schemas hold whole numbers by which the library ends the process."""
+    for begin in re.finditer(r"%json\b\s*", grammar):
+        try:
+            waiting = [json.JSONDecoder().raw_decode(grammar, begin.end())[0]]
+        except (ValueError, RecursionError):
+            continue  # the library says what is wrong with it
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict | list):
+                waiting += value.values() if isinstance(value, dict) else value
+            elif isinstance(value, int | float) and value <= _LEAST + 1024:
+                raise ShapeError(
+                    "%json: a number near -2**63 or below, which the library cannot count to; give the schema to "
+                    "Shape.json, or a greater number"
+                )
 
 
 def in_lark(pattern: str) -> str:

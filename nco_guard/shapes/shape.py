@@ -9,21 +9,25 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from nco_guard.arguments import choice
+from pydantic import PydanticUserError
+
+from nco_guard.arguments import choice, text, truth
 from nco_guard.automata.automaton import TableAutomaton
-from nco_guard.automata.cpython import parsed
 from nco_guard.automata.json_text import PlainJsonAutomaton
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import ArgumentError, ContradictionError, PolicyError, ShapeError
 from nco_guard.policy import Policy, RegexRule
-from nco_guard.shapes.library import GrammarReader, complaint, in_lark, tokenizer_of
-from nco_guard.shapes.places import JsonPlaces, PatternPlaces, Places, TextPlaces
+from nco_guard.shapes.dialect import whole_pattern
+from nco_guard.shapes.keywords import plain_schema, schema_parts
+from nco_guard.shapes.library import GrammarReader, check_json_of, complaint, in_lark, tokenizer_of
+from nco_guard.shapes.numbers import wide_numbers
+from nco_guard.shapes.places import JsonPlaces
+from nco_guard.shapes.plain_places import PatternPlaces, Places, TextPlaces
 from nco_guard.shapes.strict import narrowed
 from nco_guard.shapes.tools import CallFormat, CallGrammar, Tool, call_grammar, tools_of
 
@@ -51,7 +55,7 @@ class Shape:
     Guarantee: a text that has ended, or was ended by `max_new_tokens` as far as a way was found, is of this shape. A
     text that something else stops (a stop string, a time limit) is refused, not cut.
 
-    kind: "json", "regex", "lark" or "tools". schema: of JSON, as it was given. begun: how a prompt has begun the text.
+    kind: "json", "regex", "lark" or "tools". schema: of JSON, as it is read. begun: how a prompt has begun the text.
 
     Examples:
         >>> Shape.json({"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}).kind
@@ -80,21 +84,13 @@ class Shape:
         unknown formats, ...); `ArgumentError` for what is no schema.
         """
         choice("whitespace", whitespace, tuple(_WHITESPACE))
-        if hasattr(schema, "model_json_schema"):
-            schema = schema.model_json_schema()
-        if not isinstance(schema, Mapping | bool):
-            raise ArgumentError(
-                f"shape: {type(schema).__name__} is none; give a Shape, a JSON Schema as a mapping, or a pydantic class"
-            )
-        given = {} if schema is True else schema
-        if given is False:
-            raise ShapeError("nothing is of this schema", place="#")
-        made = _closed(copy.deepcopy(dict(given)), "#")
+        made = _closed(plain_schema(_schema_of(schema)), "#")
         options = _WHITESPACE[whitespace]
-        grammar = _json_grammar(narrowed(copy.deepcopy(made), _parts), options)
+        grammar = _json_grammar(narrowed(copy.deepcopy(made)), options)
         said = complaint(grammar)
         if said is not None:
             raise ShapeError(said, place=_place_of(made, said))
+        _check_followed(made)
         return cls("json", grammar, schema=made, source=(made, whitespace))
 
     @classmethod
@@ -109,12 +105,12 @@ class Shape:
         """
         if not isinstance(pattern, str):
             raise ArgumentError("pattern: give a regular expression as text")
-        bare = _without_ends(pattern)
-        grammar = f"{_HEAD}/{in_lark(bare)}/"
+        spelled = whole_pattern(pattern)
+        grammar = f"{_HEAD}/{in_lark(spelled.library)}/"
         said = complaint(grammar)
         if said is not None:
             raise ShapeError(f"the regular expression cannot be enforced: {said}")
-        return cls("regex", grammar, source=bare)
+        return cls("regex", grammar, source=spelled.python)
 
     @classmethod
     def lark(cls, grammar: str) -> Shape:
@@ -129,6 +125,7 @@ class Shape:
         """
         if not isinstance(grammar, str):
             raise ArgumentError("grammar: give a grammar as text")
+        check_json_of(grammar)
         made = _HEAD.partition("start")[0] + grammar
         said = complaint(made)
         if said is not None:
@@ -164,6 +161,12 @@ class Shape:
             'tools'
         """
         given = tools_of(tools)
+        if not all(hasattr(form, name) for name in ("response_template", "arguments", "call")):
+            raise ArgumentError(
+                "form: give a ReplyFormat, as nco_guard.replies.shipped_formats() has them by name"
+            )
+        begun = text("begun", begun)
+        parallel, reasoning = truth("parallel", parallel), truth("reasoning", reasoning)
         if choice not in ("auto", "required"):
             given = tuple(tool for tool in given if tool.name == choice)
             if not given:
@@ -192,7 +195,8 @@ class Shape:
 
         Errors: `ShapeError` for what is no beginning of one.
         """
-        reader, data = GrammarReader(self.grammar, tokenizer_of(None)), begun.encode()
+        said = text("begun", begun)
+        reader, data = GrammarReader(self.grammar, tokenizer_of(None)), said.encode("utf-8", "replace")
         if not reader.leads(reader.at(b""), data):
             raise ShapeError("begun: no text of this shape begins so")
         return replace(self, begun=data)
@@ -265,6 +269,26 @@ class Shape:
         return TextPlaces()
 
 
+def _schema_of(given: Any) -> Mapping[str, Any] | bool:
+    """The schema that is given, or that of a class. Errors: `ArgumentError`; `ShapeError` where a class has none."""
+    if isinstance(given, type) and hasattr(given, "model_json_schema"):
+        try:
+            schema: Mapping[str, Any] = given.model_json_schema()
+        except (PydanticUserError, AttributeError) as error:
+            said = str(error).partition("\n")[0]
+            raise ShapeError(f"{given.__name__}: pydantic makes no JSON Schema of it: {said}") from None
+        return schema
+    if isinstance(given, Mapping | bool):
+        return given
+    if hasattr(given, "model_json_schema"):
+        raise ArgumentError(f"shape: an object of {type(given).__name__} is none; give the class itself")
+    what = given.__name__ if isinstance(given, type) else type(given).__name__
+    raise ArgumentError(
+        f"shape: {what} is none; give a Shape, a JSON Schema as a mapping, or a pydantic class (of any other type "
+        "pydantic.TypeAdapter(...).json_schema() makes a schema)"
+    )
+
+
 def as_shape(given: ShapeSource) -> Shape:
     """A shape that is given, or one of the schema or class that is. Errors: as `Shape.json`."""
     return given if isinstance(given, Shape) else Shape.json(given)
@@ -273,17 +297,30 @@ def as_shape(given: ShapeSource) -> Shape:
 def _enforced(tool: Tool) -> Tool:
     """A tool with what the library is given of its schema. Errors: `ShapeError`, naming tool and place."""
     try:
-        enforced = narrowed(copy.deepcopy(tool.schema), _parts)
+        enforced = narrowed(copy.deepcopy(tool.schema))
     except ShapeError as error:
         raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
     if (said := complaint(_json_grammar(enforced, _WHITESPACE["one"]))) is not None:
         raise ShapeError(f"tool {tool.name!r}: {said}", place=_place_of(tool.schema, said))
+    _check_followed(tool.schema, f"tool {tool.name!r}: ")
     return replace(tool, enforced=enforced)
+
+
+def _check_followed(schema: Mapping[str, Any], of: str = "") -> None:
+    """Refuse numbers that neither the library nor places can follow."""
+    wide = wide_numbers(schema)
+    unfollowed = JsonPlaces(schema).unfollowed() if wide else None
+    if unfollowed is not None:
+        raise ShapeError(
+            f"{of}a number beyond 2**53, or a divisor above 5,000, stands in an object or array for which several "
+            "schemas stand (anyOf, allOf, patternProperties); write one schema for it, or smaller numbers",
+            place=wide[unfollowed],
+        )
 
 
 def _closed_for(tool: Tool) -> dict[str, Any]:
     try:
-        closed: dict[str, Any] = _closed(copy.deepcopy(tool.schema), "#")
+        closed: dict[str, Any] = _closed(plain_schema(tool.schema), "#")
     except ShapeError as error:
         raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
     return closed
@@ -303,27 +340,9 @@ def _closed(schema: Any, place: str, *, open_: bool = False) -> Any:
     alone = not open_ and not any(name in schema for name in _COMBINING)
     if "properties" in schema and "additionalProperties" not in schema and alone:
         schema["additionalProperties"] = False
-    for pointer, inner, part_of_all in _parts(schema):
+    for pointer, inner, part_of_all in schema_parts(schema):
         _closed(inner, place + pointer, open_=part_of_all)
     return schema
-
-
-def _parts(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """The schemas right within one: where each stands, itself, and whether others stand for the same value."""
-    for name in ("properties", "$defs", "definitions", "patternProperties"):
-        found = schema.get(name)
-        if isinstance(found, Mapping):
-            for key, inner in found.items():
-                yield f"/{name}/{key.replace('~', '~0').replace('/', '~1')}", inner, False
-    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        found = schema.get(name)
-        if isinstance(found, list):
-            beside = any(other in schema for other in ("properties", "allOf", "$ref"))
-            for number, inner in enumerate(found):
-                yield f"/{name}/{number}", inner, name == "allOf" or (name != "prefixItems" and beside)
-    for name in ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"):
-        if isinstance(schema.get(name), Mapping):
-            yield f"/{name}", schema[name], False
 
 
 def _place_of(schema: Mapping[str, Any], said: str) -> str:
@@ -337,21 +356,6 @@ def _place_of(schema: Mapping[str, Any], said: str) -> str:
         if len(place) > len(found):
             found = place
         waiting += [
-            (place + pointer, inner) for pointer, inner, _ in _parts(node) if isinstance(inner, Mapping)
+            (place + pointer, inner) for pointer, inner, _ in schema_parts(node) if isinstance(inner, Mapping)
         ]
     return found
-
-
-def _without_ends(pattern: str) -> str:
-    """The pattern without anchors at its ends, which say nothing where a whole text is meant."""
-    try:
-        tree = list(parsed(pattern, 0))
-    except re.error:
-        raise ShapeError("the regular expression is not valid") from None
-    if tree and str(tree[0][0]) == "AT" and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
-        pattern = pattern.removeprefix("^").removeprefix(r"\A")
-    if tree and str(tree[-1][0]) == "AT" and str(tree[-1][1]) in ("AT_END", "AT_END_STRING"):
-        pattern = pattern.removesuffix("$") if pattern.endswith("$") else pattern.removesuffix(r"\Z")
-    if "AT_" in repr(list(parsed(pattern, 0))):
-        raise ShapeError("the regular expression has an anchor that is not at an end; write it without")
-    return pattern

@@ -22,7 +22,7 @@ from nco_guard.errors import ShapeError
 from nco_guard.masking.idsets import Ids
 from nco_guard.shapes.call_parts import PartPlaces
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
-from nco_guard.shapes.places import Places
+from nco_guard.shapes.plain_places import Places
 from nco_guard.shapes.shape import Shape
 from nco_guard.tokens import Vocabulary
 
@@ -97,7 +97,8 @@ class ShapeStates:
         self._vocabulary = vocabulary
         self._tokens = vocabulary.tokens
         self._places: Places = shape.places()
-        self._exact = not isinstance(self._places, PartPlaces) or self._places.exact
+        exact = not isinstance(self._places, PartPlaces) or self._places.exact
+        self._exact = exact and not self._places.watches
         self._end_is_silent = shape.kind == "tools"
         self._bytes = GrammarReader(shape.grammar, tokenizer_of(None))
         self._matcher = GrammarReader(shape.grammar, tokenizer_of(vocabulary))
@@ -174,7 +175,8 @@ class ShapeStates:
         """Whether a text of the shape may end here."""
         known = self._ends.get(state)
         if known is None:
-            known = self._ends[state] = bool(self._bytes.at(self._texts[state]).is_accepting())
+            accepting = self._bytes.at(self._texts[state]).is_accepting()
+            known = self._ends[state] = bool(accepting) and self._places.may_end(self._at[state])
         return known
 
     def ends_with(self, state: int, data: bytes) -> bool:
@@ -320,8 +322,10 @@ class ShapeStates:
         if not self._bytes.leads(found, data + way, ends=True):
             return False
         # Where no key ends, none stands twice.
-        known = self._exact and b":" not in way
-        return known or self._places.feed(at, data + way) is not None
+        if self._exact and b":" not in way:
+            return True
+        after = self._places.feed(at, data + way)
+        return after is not None and self._places.may_end(after)
 
     def way_from(self, place: Hashable) -> bytes | None:
         """The way from a place of `Exits`."""
@@ -369,7 +373,7 @@ class ShapeStates:
         trail: list[tuple[Any, NDArray[np.bool_]]] = []
         back = 0
         mask = self._bytes.mask(found)
-        while not found.is_accepting():
+        while not (found.is_accepting() and self._places.may_end(at)):
             last = bytes(way[-1:]) or text[-1:]
             byte = self._toward_end(at, mask, written, last) if len(way) < longest else None
             if byte is None and not trail and len(way) < longest:

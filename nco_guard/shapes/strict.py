@@ -7,11 +7,14 @@ multiple of 0.1 as it is written, and none to whoever divides floats, which vali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
+from urllib.parse import quote
 
 from nco_guard.errors import ShapeError
+from nco_guard.shapes.dialect import searched_pattern
+from nco_guard.shapes.keywords import schema_parts
+from nco_guard.shapes.numbers import holds_wide, says_wide, several_divisors, without_wide_numbers
 
 __all__ = ["narrowed"]
 
@@ -32,25 +35,29 @@ _BESIDE: dict[str, tuple[str | None, int | None]] = {
     "hostname": (None, 253),
 }
 
-Parts = Callable[[Mapping[str, Any]], Iterator[tuple[str, Any, bool]]]
 
+def narrowed(schema: Any) -> Any:
+    """A schema of which the library takes what its documents let be, but for numbers that `shapes.places` follows.
 
-def narrowed(schema: Any, parts: Parts, place: str = "#") -> Any:
-    """A schema of which the library takes what its documents let be. `parts`: what finds the schemas within one.
-
-    Works on the schema itself, which is a copy. Errors: `ShapeError` for divisors that cannot be enforced.
+    Works on the schema itself, which is a copy. Errors: `ShapeError` for what cannot be enforced.
     """
     if not isinstance(schema, dict):
         return schema
-    divisor = schema.get("multipleOf")
-    if isinstance(divisor, float) and not _held_exactly(divisor):
-        raise ShapeError(
-            f"multipleOf: floats do not hold {divisor}, so its multiples divided by it are none; give one that they "
-            "hold (1, 0.5, 0.25), an enum, or a string with a pattern",
-            place=place,
-        )
-    for pointer, inner, _ in parts(schema):
-        narrowed(inner, parts, place + pointer)
+    return _narrowed(schema, "#", several_divisors(schema))
+
+
+def _narrowed(schema: Any, place: str, several: bool) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    _check_numbers(schema, place)
+    for pointer, inner, _ in schema_parts(schema):
+        _narrowed(inner, place + pointer, several)
+    if says_wide(schema, several=several):
+        without_wide_numbers(schema)
+    try:
+        _spell(schema)
+    except ShapeError as error:
+        raise ShapeError(error.message, place=place) from None
     pattern, longest = _BESIDE.get(str(schema.get("format")), (None, None))
     if longest is not None:
         schema["maxLength"] = min(longest, schema.get("maxLength", longest))
@@ -59,6 +66,40 @@ def narrowed(schema: Any, parts: Parts, place: str = "#") -> Any:
     elif pattern is not None:
         schema["allOf"] = [*schema.get("allOf", ()), {"pattern": pattern}]
     return schema
+
+
+def _spell(schema: dict[str, Any]) -> None:
+    """Patterns and references as the library reads them."""
+    if "pattern" in schema:
+        schema["pattern"] = _whole(schema["pattern"])
+    if "patternProperties" in schema:
+        spelled = {_whole(each): inner for each, inner in schema["patternProperties"].items()}
+        if len(spelled) < len(schema["patternProperties"]):
+            raise ShapeError("patternProperties: two patterns say the same; write one")
+        schema["patternProperties"] = spelled
+    if "$ref" in schema:
+        schema["$ref"] = quote(schema["$ref"], safe="#/~$!'()*+,;=:@?")
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{searched_pattern(pattern).library})$"
+
+
+def _check_numbers(schema: dict[str, Any], place: str) -> None:
+    divisor = schema.get("multipleOf")
+    if isinstance(divisor, float) and not _held_exactly(divisor):
+        raise ShapeError(
+            f"multipleOf: floats do not hold {divisor}, so its multiples divided by it are none; give one that they "
+            "hold (1, 0.5, 0.25), an enum, or a string with a pattern",
+            place=place,
+        )
+    values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]
+    if any(isinstance(each, dict | list) and holds_wide(each) for each in values):
+        raise ShapeError(
+            "a value holds a whole number beyond 2**53, which is not enforced exactly there; write the value as "
+            "properties or prefixItems with a const for each",
+            place=place,
+        )
 
 
 def _held_exactly(divisor: float) -> bool:

@@ -93,7 +93,7 @@ def tools_of(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
     some = any(isinstance(one, Mapping) and one.get("strict") is True for one in functions)
     for number, function in enumerate(functions):
         name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not name.isprintable():
             raise ArgumentError(f"tools[{number}]: it needs a function with a name")
         if name in found:
             raise ArgumentError(f"tools[{number}]: there is another tool of its name")

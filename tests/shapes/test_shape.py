@@ -98,7 +98,9 @@ def test_every_day_of_some_years_is_a_date_or_none() -> None:
             assert matcher.leads(start, json.dumps(text).encode(), ends=True) == wanted, text
 
 
-@pytest.mark.parametrize("pattern", [r"(?=a)b", r"(a)\1", r"a|^b", r"a\b", "[", r"x$|y"])
+@pytest.mark.parametrize(
+    "pattern", [r"(?=a)b", r"(a)\1", r"a\b", "[", r"a^b", r"(?:x$)+y", "(?m)^a", "a++", "(?>a)b"]
+)
 def test_patterns_that_cannot_be_enforced_are_refused(pattern: str) -> None:
     with pytest.raises(ShapeError, match="regular expression"):
         Shape.regex(pattern)
@@ -116,7 +118,7 @@ def test_what_is_no_shape_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"^ab+$", r"\d{2}-\w", r"\A[^a-c]{2}\Z", r"a/b|c\.", r"(?i)x.y", r"é?\s"]
+    "pattern", [r"^ab+$", r"\d{2}-\w", r"\A[^a-c]{2}\Z", r"a/b|c\.", r"(?i)x.y", r"é?\s", r"a|^b", r"x$|y"]
 )
 def test_patterns_read_as_python_reads_them(pattern: str) -> None:
     shape, source = Shape.regex(pattern), random.Random(1)
