@@ -102,7 +102,7 @@ _Way = tuple[bool, list[_Item], bool]
 
 
 def _without_anchors(items: list[_Item]) -> list[_Way]:
-    """The same texts as alternatives without anchors: whether each is at the beginning, and at the end."""
+    """The texts of a pattern as alternatives without anchors: whether each is at the beginning, and at the end."""
     items, left, right = list(items), False, False
     while items and _at(items[0]) in _BEGINS:
         left, items = True, items[1:]
