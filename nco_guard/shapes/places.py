@@ -6,7 +6,7 @@ finished value was does not matter; the content of a string matters where its sc
 objects for which several schemas stand open, all that was written in them counts.
 
 Whoever reads JSON keeps the last value of a key that stands twice. The library lets that be written; here it is not.
-Numbers that the library does not hold exactly (`shapes.numbers`) are followed here.
+Numbers that the library does not hold exactly (`shapes.exact_numbers`) are followed here.
 
 Cost: a few microseconds a byte, next to nothing for the content of strings.
 """
@@ -18,8 +18,8 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from nco_guard.shapes.exact_numbers import NumberSets, is_one, may_begin, numbers_of, wide_numbers
 from nco_guard.shapes.keywords import schema_parts
-from nco_guard.shapes.numbers import NumberSets, is_one, may_begin, numbers_of, wide_numbers
 
 __all__ = ["JsonPlaces"]
 

@@ -23,9 +23,9 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import ArgumentError, ContradictionError, PolicyError, ShapeError
 from nco_guard.policy import Policy, RegexRule
 from nco_guard.shapes.dialect import whole_pattern
+from nco_guard.shapes.exact_numbers import wide_numbers
 from nco_guard.shapes.keywords import plain_schema, schema_parts
 from nco_guard.shapes.library import GrammarReader, check_json_of, complaint, in_lark, tokenizer_of
-from nco_guard.shapes.numbers import wide_numbers
 from nco_guard.shapes.places import JsonPlaces
 from nco_guard.shapes.plain_places import PatternPlaces, Places, TextPlaces
 from nco_guard.shapes.strict import narrowed

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.dialect import searched_pattern
+from nco_guard.shapes.exact_numbers import holds_wide, says_wide, several_divisors, without_wide_numbers
 from nco_guard.shapes.keywords import schema_parts
-from nco_guard.shapes.numbers import holds_wide, says_wide, several_divisors, without_wide_numbers
 
 __all__ = ["narrowed"]
 
