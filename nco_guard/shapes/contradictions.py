@@ -373,7 +373,7 @@ def _whole(value: Any) -> int | None:
 def _as_enforced(pattern: str) -> str:
     """A pattern in the reading that is enforced; one that cannot be, as it is."""
     try:
-        return rf"\A(?:{searched_pattern(pattern).python})\Z"
+        return rf"\A(?:{searched_pattern(pattern)})\Z"
     except ShapeError:
         return pattern
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +21,7 @@ from nco_guard.automata import cpython
 from nco_guard.automata.charsets import CharSet, both, charset_of, complement, union
 from nco_guard.errors import ShapeError, parted, re_complaint
 
-__all__ = ["SpelledPattern", "searched_pattern", "whole_pattern"]
+__all__ = ["searched_pattern", "whole_pattern"]
 
 _Item = tuple[Any, Any, int]  # an opcode of CPython's parser, its argument, the flags there
 
@@ -48,35 +47,32 @@ _BEGINS = ("AT_BEGINNING", "AT_BEGINNING_STRING")
 _ENDS = ("AT_END", "AT_END_STRING")
 
 
-@dataclass(frozen=True)
-class SpelledPattern:
-    """The whole texts that a pattern lets be, for the library and for Python (`re.fullmatch`, any flags)."""
+def whole_pattern(pattern: str) -> str:
+    """Texts that `re.fullmatch` takes, as a pattern of whole texts that means one thing to all who read it.
 
-    library: str
-    python: str
+    Cost: once for a pattern. Errors: `ShapeError`, naming the construct.
 
-
-def whole_pattern(pattern: str) -> SpelledPattern:
-    """Texts that `re.fullmatch` takes. Cost: once for a pattern. Errors: `ShapeError`, naming the construct."""
+    Examples:
+        >>> whole_pattern("(?i)a+$")
+        '(?:[Aa]){1,}'
+    """
     return _spelled(pattern, searched=False)
 
 
-def searched_pattern(pattern: str) -> SpelledPattern:
-    """Texts in which `re.search` finds a match, and ECMA-262 does. Cost and errors: as of `whole_pattern`."""
+def searched_pattern(pattern: str) -> str:
+    """Texts in which `re.search` finds a match, and ECMA-262 does; else as `whole_pattern`."""
     return _spelled(pattern, searched=True)
 
 
 @lru_cache(maxsize=512)
-def _spelled(pattern: str, *, searched: bool) -> SpelledPattern:
+def _spelled(pattern: str, *, searched: bool) -> str:
     with parted():
         try:
             tree = _tree(pattern)
             ways = _without_anchors([(*item, tree.state.flags) for item in tree])
-            spellers = [_Speller(shown, searched=searched) for shown in (_for_library, _for_python)]
-            library, python = (speller.ways(ways) for speller in spellers)
+            return _Speller(searched=searched).ways(ways)
         except RecursionError:
             raise ShapeError("the regular expression has groups in groups too deep; flatten it") from None
-    return SpelledPattern(library, python)
 
 
 def _tree(pattern: str) -> Any:
@@ -178,14 +174,14 @@ def _misplaced(name: str = "", flags: int = 0) -> ShapeError:
 
 
 class _Speller:
-    """Writes a parsed pattern. shown: how a set of characters is written."""
+    """Writes a parsed pattern."""
 
-    def __init__(self, shown: Callable[[CharSet], str], *, searched: bool) -> None:
-        self._shown, self._searched = shown, searched
+    def __init__(self, *, searched: bool) -> None:
+        self._searched = searched
 
     def ways(self, ways: Iterable[_Way]) -> str:
         """All of a text, of which a match is looked for, or is to be the whole."""
-        anything = f"{self._shown(_everything())}*" if self._searched else ""
+        anything = f"{_shown_set(_everything())}*" if self._searched else ""
         found: list[str] = []
         for begins, items, ends in ways:
             if _length(items) > _LONGEST:
@@ -207,7 +203,7 @@ class _Speller:
         name = str(op)
         if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
             leaf = (op, tuple(argument) if isinstance(argument, list) else argument)
-            return self._shown(_characters_of(leaf, flags & _LEAF_FLAGS, self._searched))
+            return _shown_set(_characters_of(leaf, flags & _LEAF_FLAGS, self._searched))
         if name == "BRANCH":
             options = (self._row([(*each, flags) for each in option], depth + 1) for option in argument[1])
             return f"(?:{'|'.join(options)})"
@@ -219,7 +215,7 @@ class _Speller:
             most = "" if high is cpython.MAXREPEAT else int(high)
             return f"(?:{self._row([(*each, flags) for each in body], depth + 1)}){{{int(low)},{most}}}"
         if name == "FAILURE":
-            return self._shown(())
+            return _shown_set(())
         raise ShapeError(f"the regular expression cannot be enforced: it has {_REFUSED.get(name, name)}")
 
 
@@ -279,25 +275,17 @@ def _everything() -> CharSet:
     return complement(_SURROGATES)
 
 
-def _plainly(code: int) -> bool:
-    return chr(code).isascii() and chr(code).isalnum()
-
-
 @lru_cache(maxsize=1024)
-def _for_library(ranges: CharSet) -> str:
-    return _class_of(ranges, lambda code: chr(code) if _plainly(code) else f"\\x{{{code:X}}}")
-
-
-@lru_cache(maxsize=1024)
-def _for_python(ranges: CharSet) -> str:
-    return _class_of(ranges, lambda code: chr(code) if _plainly(code) else f"\\U{code:08x}")
-
-
-def _class_of(ranges: CharSet, shown: Callable[[int], str]) -> str:
+def _shown_set(ranges: CharSet) -> str:
     if not ranges:
-        return f"[^{shown(0)}-{shown(0x10FFFF)}]"
+        return f"[^{_shown_code(0)}-{_shown_code(0x10FFFF)}]"
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return shown(ranges[0][0])
-    return (
-        f"[{''.join(shown(low) if low == high else f'{shown(low)}-{shown(high)}' for low, high in ranges)}]"
+        return _shown_code(ranges[0][0])
+    parts = (
+        _shown_code(low) if low == high else f"{_shown_code(low)}-{_shown_code(high)}" for low, high in ranges
     )
+    return f"[{''.join(parts)}]"
+
+
+def _shown_code(code: int) -> str:
+    return chr(code) if code < 0x80 and chr(code).isalnum() else f"\\U{code:08x}"

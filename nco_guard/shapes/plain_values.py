@@ -18,13 +18,15 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from nco_guard.automata.json_text import JSON_START, OPEN_NUMBERS, json_step
+from nco_guard.errors import ShapeError
 from nco_guard.shapes.branches import SchemaBranch, branches_of, read_as
+from nco_guard.shapes.dialect import searched_pattern
+from nco_guard.shapes.exact_numbers import says_wide
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import MarkedText, TokenBytes, marked_text
 from nco_guard.shapes.number_texts import DECIMALS, WHOLE, WHOLE_IN_FLOATS, whole_between
 from nco_guard.shapes.places import JsonPlaces
-from nco_guard.shapes.whole_patterns import whole_texts
 
 __all__ = ["PlainLeaf", "ValueEnds", "ValueGrammar", "value_grammar"]
 
@@ -300,7 +302,7 @@ class _Value:
         beside: list[str] = []
         for node in nodes:
             if "pattern" in node:
-                beside.append(whole_texts(node["pattern"]))
+                beside.append(searched_pattern(node["pattern"]))
             if "format" in node:
                 beside += FORMAT_TEXTS[node["format"]]
             least, most = int(node.get("minLength", 0)), node.get("maxLength")
@@ -328,6 +330,10 @@ class _Value:
             found = None if asked else f"{whole}|{DECIMALS}"
         if found is not None:
             self._texts.append(([found], ["[01]"] if first[:1] == ["boolean"] else []))
+        elif any(says_wide(node, several=len(nodes) > 1) for node in nodes):
+            raise ShapeError(
+                "numbers of 2**53 and beyond, and great divisors, cannot be enforced in tags; say less"
+            )
         elif asked:
             bounds = {"minimum": -_FLOATS, "maximum": _FLOATS}
             self._numbers.append(_merged(kind, [*nodes, bounds] if floats else nodes))

@@ -106,11 +106,11 @@ class Shape:
         if not isinstance(pattern, str):
             raise ArgumentError("pattern: give a regular expression as text")
         spelled = whole_pattern(pattern)
-        grammar = f"{_HEAD}/{in_lark(spelled.library)}/"
+        grammar = f"{_HEAD}/{in_lark(spelled)}/"
         said = complaint(grammar)
         if said is not None:
             raise ShapeError(f"the regular expression cannot be enforced: {said}")
-        return cls("regex", grammar, source=spelled.python)
+        return cls("regex", grammar, source=spelled)
 
     @classmethod
     def lark(cls, grammar: str) -> Shape:

@@ -71,9 +71,10 @@ def _narrowed(schema: Any, place: str, several: bool) -> Any:
 def _spell(schema: dict[str, Any]) -> None:
     """Patterns and references as the library reads them."""
     if "pattern" in schema:
-        schema["pattern"] = _whole(schema["pattern"])
+        schema["pattern"] = _whole("pattern", schema["pattern"])
     if "patternProperties" in schema:
-        spelled = {_whole(each): inner for each, inner in schema["patternProperties"].items()}
+        name = "patternProperties"
+        spelled = {_whole(name, each): inner for each, inner in schema[name].items()}
         if len(spelled) < len(schema["patternProperties"]):
             raise ShapeError("patternProperties: two patterns say the same; write one")
         schema["patternProperties"] = spelled
@@ -81,8 +82,11 @@ def _spell(schema: dict[str, Any]) -> None:
         schema["$ref"] = quote(schema["$ref"], safe="#/~$!'()*+,;=:@?")
 
 
-def _whole(pattern: str) -> str:
-    return f"^(?:{searched_pattern(pattern).library})$"
+def _whole(name: str, pattern: str) -> str:
+    try:
+        return f"^(?:{searched_pattern(pattern)})$"
+    except ShapeError as error:
+        raise ShapeError(f"{name}: {error.message}") from None
 
 
 def _check_numbers(schema: dict[str, Any], place: str) -> None:

@@ -18,12 +18,12 @@ from nco_guard.errors import ShapeError
 from nco_guard.replies import InvalidCall, ReplyFormat, ReplyReader, ToolCall, shipped_formats
 from nco_guard.replies.writing import written_calls
 from nco_guard.shapes.branches import read_as
+from nco_guard.shapes.dialect import searched_pattern
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
 from nco_guard.shapes.number_texts import whole_between
 from nco_guard.shapes.tagged import tag_marks
 from nco_guard.shapes.tools import calls_refusal
-from nco_guard.shapes.whole_patterns import whole_texts
 from tests.shapes.formats import FORMATS
 
 FORMS = {
@@ -332,17 +332,18 @@ def test_what_is_taken_for_a_format_is_of_it(kind: str, some: random.Random) -> 
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"^\d+$", "ab", "^a|b$", "(^a$|^b)", "^(a|b)+$", r"a\$", "a.b", r"[\w.]$", r"^\\$", "[^a]"]
+    "pattern",
+    [r"^\d+$", "ab", "^a|b$", "(^a$|^b)", "^(a|b)+$", r"a\$", "a.b", r"[\w.]$", r"^\\$", "[^a]", "^(a|^b)1"],
 )
 def test_patterns_of_whole_texts_are_those_in_which_they_are_found(pattern: str) -> None:
-    whole = re.compile(whole_texts(pattern))
+    whole = re.compile(searched_pattern(pattern))
     for size in range(4):
         for some in itertools.product("ab1.$\\", repeat=size):
             text = "".join(some)
             assert bool(whole.fullmatch(text)) == bool(re.search(pattern, text)), text
 
 
-@pytest.mark.parametrize("pattern", ["^a$b", r"\bfoo", "(?=a)b", r"(a)\1", "(", "^(a|^b)c"])
+@pytest.mark.parametrize("pattern", ["^a$b", r"\bfoo", "(?=a)b", r"(a)\1", "(", "^(a1?^b)c"])
 def test_patterns_that_cannot_be_enforced_are_refused(pattern: str) -> None:
-    with pytest.raises(ShapeError, match="pattern"):
-        whole_texts(pattern)
+    with pytest.raises(ShapeError, match="regular expression"):
+        searched_pattern(pattern)
