@@ -17,7 +17,6 @@ from typing import Any
 from nco_guard.shapes.keywords import schema_parts
 
 __all__ = [
-    "NumberSet",
     "NumberSets",
     "holds_wide",
     "is_one",
