@@ -350,7 +350,12 @@ class Guard(Shared):
                     owner, known = self._relatives.get(plain, (None, None))
                     like = known if owner is not None and owner() is tokenizer else None
                     bound = BoundGuard(
-                        self._compiled, vocabulary, store=self._store, like=like, shape=self._left_of_shape
+                        self._compiled,
+                        vocabulary,
+                        store=self._store,
+                        like=like,
+                        shape=self._left_of_shape,
+                        begun="" if regions is None else regions.begun,
                     )
                 self._bound[key] = bound
                 self._relatives[key] = (weakref.ref(tokenizer), bound)

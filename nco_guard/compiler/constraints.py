@@ -12,11 +12,13 @@ from nco_guard.automata import (
     LITERALS,
     Automaton,
     BorderedAutomaton,
+    CallValuesAutomaton,
     CharMachine,
     ClassAutomaton,
     Cutting,
     FoldedAhoCorasick,
     FoldSpec,
+    JsonField,
     JsonValuesAutomaton,
     RegionsAutomaton,
     Rewriting,
@@ -38,6 +40,7 @@ __all__ = [
     "bordered",
     "by_regions",
     "group_constraint",
+    "in_calls",
     "kept_automaton",
     "own_constraint",
     "rewritten",
@@ -255,6 +258,12 @@ def value_constraint(compiled: CompiledRule, stop: bool) -> Constraint | None:
     if not differs and not forbids_literals(own.automaton):
         return None
     return replace(own, automaton=JsonValuesAutomaton(own.automaton), reads_prompt=False, key="")
+
+
+def in_calls(constraint: Constraint, field: JsonField) -> Constraint:
+    """A constraint over values of JSON, over what calls show of them."""
+    assert isinstance(constraint.automaton, JsonValuesAutomaton)
+    return replace(constraint, automaton=CallValuesAutomaton(constraint.automaton, field))
 
 
 def _differs_in_values(compiled: CompiledRule) -> bool:

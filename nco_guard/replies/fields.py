@@ -18,10 +18,11 @@ import numpy as np
 from nco_guard.automata import Cut, Cutter, Cutting
 from nco_guard.automata import Region as FieldRegion
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.combine.cutting import NOWHERE, WHOLE
+from nco_guard.automata.combine.cutting import NOWHERE, WHOLE, JsonField
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.hidden import Beginnings, HiddenTexts, first_whole
 from nco_guard.replies.parser import CALLS, CONTENT, REASONING, RegionPiece, Regions
+from nco_guard.replies.writing import written_calls
 
 __all__ = ["FormatFields"]
 
@@ -56,7 +57,7 @@ class FormatFields(Cutting):
         [[('reasoning', 'Well.')], [('content', 'Yes.')]]
     """
 
-    whole = True
+    whole: bool = True
     reads_special = False  # whether they are is known to whoever names the format
 
     def __init__(
@@ -77,13 +78,17 @@ class FormatFields(Cutting):
         self._key = (form.digest, calls, self.hidden, begun, self.free)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FormatFields) and self._key == other._key
+        return isinstance(other, FormatFields) and self._every == other._every
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self._every)
 
     def __repr__(self) -> str:
-        return f"FormatFields{self._key!r}"
+        return f"FormatFields{self._every!r}"
+
+    @property
+    def _every(self) -> tuple[object, ...]:
+        return self._key if self.whole else (*self._key, "alone")
 
     @staticmethod
     def followed(form: ReplyFormat) -> bool:
@@ -110,9 +115,18 @@ class FormatFields(Cutting):
         reasoning = (REASONING,) if self.form.reasons else ()
         return (CONTENT, *reasoning, *((CALLS,) if self.calls and self.form.reads_calls else ()))
 
+    @property
+    def json_field(self) -> JsonField | None:
+        """See `Cutting.json_field`."""
+        options = self.form.response_template["fields"].get("tool_calls", {}).get("content_args") or {}
+        plain = self.form.arguments == "json" and not {"unquoted_keys", "string_delims"} & {*options}
+        return _json_of(self.form) if plain and self.form.call is not None and CALLS in self.names else None
+
     def _with(self, **changed: Any) -> FormatFields:
         own = {"calls": self.calls, "hidden": self.hidden, "begun": self.begun, "free": self.free}
-        return FormatFields(self.form, **{**own, **changed})
+        found = FormatFields(self.form, **{**own, **changed})
+        found.whole = self.whole
+        return found
 
     def freed(self, *names: str) -> FormatFields:
         """See `Cutting.freed`."""
@@ -124,7 +138,7 @@ class FormatFields(Cutting):
 
     def cutter(self) -> Cutter:
         """See `Cutting.cutter`; it reads replies that nothing was begun of."""
-        return _cutter_of(self.begun_by(""))
+        return _cutter_of(FormatFields(self.form, calls=self.calls, hidden=self.hidden))
 
     def texts(self, text: str) -> list[list[FieldRegion]]:
         """See `Cutting.texts`."""
@@ -427,6 +441,21 @@ def _joined(cuts: Iterable[Cut]) -> list[Cut]:
             cut = cut._replace(data=found.pop().data + cut.data)
         found.append(cut)
     return found
+
+
+def _json_of(form: ReplyFormat) -> JsonField:
+    """What around the arguments of a call is shown: by a call that is written and read again."""
+    name, key = "xname", "xkey"
+    regions = Regions(form)
+    pieces = [*regions.feed(written_calls(form, [(name, {key: 0})])), *regions.finish()]
+    body = "".join(one.text for one in pieces if one.region == CALLS and one.kind == "text")
+    around = body[: max(0, body.rfind("{", 0, body.rfind(f'"{key}"')))]
+    bare = re.sub(r'"(?:\\.|[^"\\])*"', "", around)
+    depth = sum(bare.count(sign) for sign in "{[") - sum(bare.count(sign) for sign in "}]")
+    if re.search(rf'"{name}"\s*:', around):
+        return JsonField(CALLS, depth - 1)  # the name is a key
+    found = re.search(rf'"([^"\\]*)"\s*:\s*"{name}"', around)
+    return JsonField(CALLS, depth, found[1] if found else "")
 
 
 @lru_cache(maxsize=64)

@@ -86,11 +86,12 @@ class BoundGuard(Shared):
         store: Store | None = None,
         like: BoundGuard | None = None,
         shape: Shape | None = None,
+        begun: str = "",
     ) -> None:
         """`like`: a guard over the same vocabulary. What it has found about rules that are also these is shared.
 
         `shape`: what texts are to look like, enforced together with the policy. A JSON shape also brings the constraint
-        by which JSON says what it is written as (`automata.json_text`).
+        by which JSON says what it is written as (`automata.json_text`). `begun`: see `begun_by`.
         """
         compiled = compiled_of(compiled)
         if not isinstance(vocabulary, Vocabulary):
@@ -108,7 +109,7 @@ class BoundGuard(Shared):
         self._memory_limit = _DEFAULT_LIMIT if memory_limit is None else memory_limit
         self._store = store
         self.shape = shape
-        self.begun = ""
+        self.begun = begun
         self._states: ShapeStates | None = None
         self._shaped: ShapedTables | None = None
         self._tree = shared_tree(vocabulary, store)
@@ -135,7 +136,8 @@ class BoundGuard(Shared):
     def _refuse_impossible(self) -> None:
         """Refuse a shape of which no text can be written."""
         tables = self.answers
-        if len(tables.forbidden(tables.start)) < self.vocabulary.width:
+        start = tables.start_after(b"", self.begun) if self.begun else tables.start
+        if len(tables.forbidden(start)) < self.vocabulary.width:
             return
         alone = self._states is not None and len(self._states.exits(self._states.start).ids)
         under = f" under the policy {self.policy.name!r}" if alone else " by this tokenizer"
@@ -152,8 +154,9 @@ class BoundGuard(Shared):
         )
         if self.shape is None or not self.shape.says_json:
             return found
-        if self.shape.kind == "json":
-            found = (*found, *self._compiled.value_constraints(known))
+        fields = vocabulary.regions
+        if self.shape.kind == "json" or (fields is not None and fields.json_field is not None):
+            found = (*found, *self._compiled.value_constraints(known, fields))
         source = _PLAIN_JSON if self.shape.kind == "json" else (*_PLAIN_JSON, self.shape.digest)
         kept = [each for each in known if each.source == source]
         plain = None if kept else self.shape.plain()
@@ -224,7 +227,8 @@ class BoundGuard(Shared):
             store=self._store,
             like=self,
             shape=self.shape,
-        ).begun_by(self.begun)
+            begun=self.begun,
+        )
 
     def _large(self, tables: JointTables) -> bool:
         return 2 * tables.base_nbytes > self._memory_limit
@@ -425,7 +429,7 @@ class BoundGuard(Shared):
 
 
 def _bound(begun: str, *policy: Any, **options: Any) -> BoundGuard:
-    return BoundGuard(*policy, **options).begun_by(begun)
+    return BoundGuard(*policy, **options, begun=begun)
 
 
 def _checked(context: Context) -> Context:

@@ -80,8 +80,10 @@ def shape_states(shape: Shape, vocabulary: Vocabulary, needed: Callable[[bytes],
     """
     if (reason := shapes_refusal(vocabulary)) is not None:
         raise ShapeError(reason)
-    if vocabulary.borders or vocabulary.regions is not None:
-        raise ShapeError("a shape is one of the whole text: it cannot be enforced with borders or regions")
+    if vocabulary.borders or (vocabulary.regions is not None and shape.kind != "tools"):
+        raise ShapeError(
+            "a shape is one of the whole text: leave borders out, and regions but for shapes of tools"
+        )
     return ShapeStates(shape, vocabulary, needed)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Collection
+from copy import copy
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.automaton import SINK, TableAutomaton
 from nco_guard.automata.charsets import CharClasses
 
-__all__ = ["NOWHERE", "WHOLE", "Cut", "Cutter", "Cutting", "Region", "UncutText"]
+__all__ = ["NOWHERE", "WHOLE", "Cut", "Cutter", "Cutting", "JsonField", "Region", "UncutText"]
 
 #: The place behind bytes that are no text.
 NOWHERE = SINK
@@ -30,6 +32,17 @@ class Region(NamedTuple):
     name: str
     text: str
     start: int
+
+
+class JsonField(NamedTuple):
+    """A field that holds JSON, of which what it says is shown.
+
+    outer: within so many brackets only strings behind the key `named` are; further in, all is.
+    """
+
+    name: str
+    outer: int = 0
+    named: str = ""
 
 
 class Cut(NamedTuple):
@@ -116,9 +129,20 @@ class Cutting(ABC):
     def names(self) -> tuple[str, ...]:
         """The fields, the first one first."""
 
+    @property
+    def json_field(self) -> JsonField | None:
+        """The field that holds JSON, if one does."""
+        return None
+
     @abstractmethod
     def freed(self, *names: str) -> Self:
         """This, with more fields that no rule looks at."""
+
+    def only(self, names: Collection[str]) -> Self:
+        """This, where rules look at some fields alone, and not at the whole."""
+        found = copy(self.freed(*(name for name in self.names if name not in names)))
+        found.whole = False
+        return found
 
     def begun_by(self, text: str) -> Cutting:
         """This, for replies that a prompt begins. By default nothing is read of prompts."""

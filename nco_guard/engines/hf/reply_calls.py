@@ -240,11 +240,12 @@ class ReplyCall(Generic[_AGuard]):
     def _fields(self) -> FormatFields | None:
         """How masks follow what is cut out of a reply; None where they cannot, and its reader refuses what matches."""
         elsewhere = self.options.get("tables", "host") != "host" or self.options.get("streamer") is not None
-        shaped = self.shape is not None or getattr(self.guard, "_left_of_shape", None) is not None
+        shaped = getattr(self.guard, "_left_of_shape", None) is not None
         if self._form is None or shaped or elsewhere or not FormatFields.followed(self._form):
             return None
         begun = begun_in(self._form, self._prefix, self.begun)
-        calls = self.tools is not None and FormatFields.bounded_calls(self._form)
+        # Of a shape, names in marks are those of the tools.
+        calls = self.tools is not None and (self._calls or FormatFields.bounded_calls(self._form))
         return FormatFields(self._form, calls=calls, hidden=self._hidden, begun=begun)
 
     def _shaped(self) -> _AGuard:

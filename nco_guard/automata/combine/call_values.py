@@ -1,0 +1,139 @@
+"""Values of calls in JSON, each as a text of its own, without what only the form of a call says.
+
+Whoever reads `{"name": "find", "arguments": {"q": "x"}}` shows "find", "q" and "x". The keys "name" and "arguments" are
+the form's: nobody is shown them. So around the arguments strings behind one key alone are read, and within them all is.
+
+Cost: a state of `JsonValuesAutomaton` becomes one for each depth of brackets that it is met at.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nco_guard.automata.automaton import SINK, TableAutomaton
+from nco_guard.automata.charsets import CharClasses
+from nco_guard.automata.combine.cutting import JsonField
+from nco_guard.automata.combine.json_values import JsonValuesAutomaton
+
+__all__ = ["CallValuesAutomaton"]
+
+_SIGNS = b'"\\{}[]:,'
+
+
+class _Standing(NamedTuple):
+    """depth: of open brackets. where: "beside", in a "string" or an "escape". read: whether that string is a value.
+
+    key: what is read of a key around the arguments, or was of the last one; valued: whether a colon stands behind it.
+    """
+
+    inner: int
+    depth: int = 0
+    where: str = "beside"
+    read: bool = False
+    key: bytes = b""
+    valued: bool = False
+
+
+class CallValuesAutomaton(TableAutomaton):
+    """Watches, over the JSON of a call, what `values` forbids in it; `field` says what of it is shown."""
+
+    def __init__(self, values: JsonValuesAutomaton, field: JsonField) -> None:
+        super().__init__()
+        self.values = values
+        self._outer, self._named = field.outer, field.named.encode()
+        self._keys: list[_Standing] = [_Standing(SINK)]
+        self._ids: dict[_Standing, int] = {}
+        self.start = self.spaceless_start = self._state(_Standing(values.start))
+
+    def _state(self, key: _Standing) -> int:
+        state = self._ids.get(key)
+        if state is None:
+            state = self._room()
+            self._keys[state:] = [key]
+            self._ids[key] = self._taken(state)
+        return state
+
+    def _find(self, state: int, byte: int) -> int:
+        at = self._keys[state]
+        inner, matched = at.inner, False
+        after, fed = self._within(at, byte) if at.depth > self._outer else self._around(at, byte)
+        if fed:
+            inner = self.values.step(inner, byte)
+            matched, inner = inner < 0, ~inner if inner < 0 else inner
+        reached = self._state(after._replace(inner=inner))
+        reached = ~reached if matched else reached
+        self._table[state, self.byte_classes == self.byte_classes[byte]] = reached
+        return reached
+
+    def _within(self, at: _Standing, byte: int) -> tuple[_Standing, bool]:
+        """Of arguments all is read."""
+        if at.where == "escape":
+            return at._replace(where="string"), True
+        if at.where == "string":
+            where = {0x22: "beside", 0x5C: "escape"}.get(byte, "string")
+            return at._replace(where=where), True
+        if byte == 0x22:
+            return at._replace(where="string"), True
+        return self._bracketed(at, byte), True
+
+    def _around(self, at: _Standing, byte: int) -> tuple[_Standing, bool]:
+        if at.where == "escape":
+            return at._replace(where="string"), at.read
+        if at.where == "string":
+            if byte == 0x22:
+                return at._replace(where="beside", read=False, valued=False), at.read
+            key = at.key
+            if not at.valued:
+                # Of other keys it matters only that they are others.
+                key = key + bytes([byte]) if self._named.startswith(key + bytes([byte])) else b"\0"
+            return at._replace(where="escape" if byte == 0x5C else "string", key=key), at.read
+        if byte == 0x22:
+            read = at.valued and bool(self._named) and at.key == self._named
+            return at._replace(where="string", read=read, key=at.key if at.valued else b""), read
+        if byte == 0x3A:
+            return at._replace(valued=True), False
+        if byte == 0x2C:
+            return at._replace(key=b"", valued=False), False
+        after = self._bracketed(at, byte)
+        return after, after.depth > self._outer
+
+    def _bracketed(self, at: _Standing, byte: int) -> _Standing:
+        if byte in b"{[":
+            return at._replace(depth=at.depth + 1, key=b"", valued=False)
+        return at._replace(depth=max(0, at.depth - 1)) if byte in b"}]" else at
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end in this state."""
+        return state == SINK or self.values.may_end(self._keys[state].inner)
+
+    @cached_property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """Those of the values; what JSON and the one key are made of is by itself."""
+        own = np.zeros(256, np.int64)
+        alone = bytes(dict.fromkeys(_SIGNS + self._named))
+        own[[*alone]] = np.arange(1, len(alone) + 1)
+        _, numbers = np.unique(self.values.byte_classes + own * 256, return_inverse=True)
+        classes: NDArray[np.uint8] = numbers.ravel().astype(np.uint8)
+        return classes
+
+    @property
+    def kinds(self) -> CharClasses | None:
+        """Those of the values; what JSON and the one key are made of is by itself."""
+        kinds = self.values.kinds
+        alone = [((ord(sign), ord(sign)),) for sign in dict.fromkeys((_SIGNS + self._named).decode())]
+        return None if kinds is None else CharClasses([*kinds.sets(), *alone])
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
+        """Those of the values."""
+        inner = np.array([self._keys[state].inner for state in states.tolist()], np.int32)
+        found: NDArray[np.int16] = self.values.distances(inner)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the transition table, the inner automaton's included."""
+        return super().nbytes + 300 * len(self._keys) + self.values.nbytes
