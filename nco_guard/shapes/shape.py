@@ -202,16 +202,21 @@ class Shape:
         return replace(self, begun=data)
 
     def left_by(self, prune: Callable[[Any], Any]) -> Shape:
-        """This shape with what is left of its schemas. Errors: as `json`; those of `prune`, which name the tool."""
+        """This shape with what is left of its schemas. Names that stand in marks are looked at, too.
+
+        Errors: as `json`; those of `prune`, which name the tool.
+        """
         if self.kind == "json":
             left = prune(self.schema)
             return self if left == self.schema else Shape.json(left, whitespace=self.source[1])
         if self.kind != "tools":
             return self
         tools, make = self.source
-        kept = []
+        kept, marked = [], not make.keywords["form"].call.name_in_json
         for tool in tools:
             try:
+                if marked:
+                    prune({"const": tool.name})
                 kept.append(replace(tool, schema=prune(tool.schema)))
             except ContradictionError as error:
                 raise error.within(f"tools/{tool.name}") from None

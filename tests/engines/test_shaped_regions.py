@@ -23,9 +23,7 @@ from nco_guard.shapes.tools import calls_refusal
 from tests.engines.test_reply_regions import Wishes
 
 FORMS = [
-    form
-    for form in shipped_formats().values()
-    if calls_refusal(form) is None and FormatFields.followed(form) and FormatFields.bounded_calls(form)
+    form for form in shipped_formats().values() if calls_refusal(form) is None and FormatFields.followed(form)
 ]
 RULES: dict[str, Rule] = {
     "whole": StringRule(id="whole", strings=["ass"], whole_word=True),
