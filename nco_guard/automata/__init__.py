@@ -8,7 +8,7 @@ all of them read characters by.
 from nco_guard.automata.automaton import Automaton
 from nco_guard.automata.characters import CharMachine, ClassAutomaton
 from nco_guard.automata.combine.borders import BORDER, BorderedAutomaton
-from nco_guard.automata.combine.call_values import CallValuesAutomaton
+from nco_guard.automata.combine.call_json import CallValuesAutomaton
 from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, JsonField, Region, UncutText
 from nco_guard.automata.combine.json_values import (
     LITERALS,
