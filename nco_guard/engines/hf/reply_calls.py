@@ -200,10 +200,10 @@ class ReplyCall(Generic[_AGuard]):
 
     def __post_init__(self) -> None:
         self._calls = self.shape is not None and as_shape(self.shape).kind == "tools"
+        self._enforced = self.guard if self.shape is None else self._shaped()
         policy = self.guard.verifier.compiled.policy
         if self.shape is None or self._calls:
             refuse_shown_reasoning(policy, self.form)
-        self._enforced = self.guard if self.shape is None else self._shaped()
         # A text of another shape is what it says, marks included.
         self._form = self.form if self.shape is None or self._calls else None
         compiled = self._enforced.verifier.compiled
