@@ -19,6 +19,7 @@ from nco_guard.compiler import CompiledPolicy
 from nco_guard.compiler.compiled_policy import compiled_of
 from nco_guard.errors import ContradictionError, ShapeError
 from nco_guard.policy import Policy
+from nco_guard.policy.twins import JSON_SUFFIX
 from nco_guard.shapes.allowed import HardRules, Verdict, hard_rules
 from nco_guard.shapes.dialect import searched_pattern
 
@@ -34,6 +35,7 @@ _ROUNDS = 20
 # So many whole numbers are looked at one by one.
 _RANGE = 2000
 _DEFINED = ("$defs", "definitions")
+_NAMED = ("properties", "patternProperties", *_DEFINED)  # below which names of the user's stand
 
 
 @dataclass(frozen=True)
@@ -348,14 +350,19 @@ class _Walk:
         return True
 
     def _at(self, path: Path, kind: Kind, rule_ids: tuple[str, ...]) -> Contradiction:
-        return Contradiction(self._shown(path), kind, self.rules.in_order(rule_ids))
+        named = self.rules.in_order(rule_ids)
+        # A twin that sees through JSON is the rule that it is of.
+        own = dict.fromkeys(each.removesuffix(JSON_SUFFIX) for each in named)
+        return Contradiction(self._shown(path), kind, tuple(own))
 
     def _shown(self, path: Path) -> str:
         """A JSON Pointer, without the names that may not be said."""
-        shown, node = ["#"], self.root
+        shown, node, named = ["#"], self.root, False
         for token in path:
             names = [*node] if isinstance(node, Mapping) else []
-            forbidden = bool(self.rules.of_string(token))
+            # Keywords and numbers are nobody's secret.
+            forbidden = named and bool(self.rules.of_string(token))
+            named = not named and token in _NAMED
             place = names.index(token) if token in names else 0
             shown.append(f"<{place}>" if forbidden else token.replace("~", "~0").replace("/", "~1"))
             node = _inside(node, token)

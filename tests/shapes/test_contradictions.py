@@ -277,3 +277,21 @@ def test_what_is_known_of_a_policy_goes_with_it() -> None:
     del compiled
     gc.collect()
     assert gone() is None
+
+
+def test_rules_are_named_as_they_are_in_the_policy() -> None:
+    guard = Guard(Policy(name="p", rules=[StringRule(id="words", strings=("cat",))]))
+    with pytest.raises(ContradictionError) as caught:
+        guard.with_shape({"type": "object", "properties": {"pet": {"const": "cat"}}, "required": ["pet"]})
+    assert caught.value.rule_ids == ("words",)
+    assert caught.value.place == "#/properties/pet"
+
+
+def test_keywords_of_a_place_are_said_whatever_is_forbidden() -> None:
+    letters = Policy(name="p", rules=[RegexRule(id="letters", regex="[a-z]|[0-9]")])
+    with pytest.raises(ContradictionError) as caught:
+        prune({"type": "object", "properties": {"X": {"enum": ["a"]}, "y": {}}, "required": ["X"]}, letters)
+    assert caught.value.place == "#/properties/X"
+    with pytest.raises(ContradictionError) as caught:
+        prune({"type": "object", "properties": {"X": {}, "y": {}}, "required": ["y"]}, letters)
+    assert caught.value.place == "#/properties/<1>"
