@@ -19,7 +19,6 @@ __all__ = ["CallTextAutomaton"]
 
 Table = NDArray[np.int32]
 _WITHIN = ("string", "escape", "hex")
-_BEFORE_VALUES = b" \n:,["
 # ("text", s), ("thought", s), ("name", 0): in a call, where digits are no number; (where, n, mark): as in `json_text`.
 _State = tuple[str, int, int]
 _NAME: _State = ("name", 0, 0)
@@ -32,13 +31,20 @@ class CallTextAutomaton(TableAutomaton):
         text: states of free text; `~0` where a call begins, `~1` where reasoning does. None: it begins within a call.
         thought: states of reasoning; `~0` where it ends.
         marks: states of a string; negative where it holds a mark.
-        reasoning: the text begins within reasoning.
+        reasoning: the text begins within reasoning. before: bytes behind which values stand.
     """
 
     def __init__(
-        self, text: Table | None, thought: Table | None, marks: Table | None, *, reasoning: bool = False
+        self,
+        text: Table | None,
+        thought: Table | None,
+        marks: Table | None,
+        *,
+        reasoning: bool = False,
+        before: bytes = b" \n:,[",
     ) -> None:
         super().__init__()
+        self._before = before
         self._text, self._thought, self._marks = text, thought, marks
         first: _State = ("thought", 0, 0) if reasoning else self._free()
         numbers: dict[_State, int] = {first: 1}
@@ -89,7 +95,7 @@ class CallTextAutomaton(TableAutomaton):
     def _outside(self, byte: int) -> _State:
         if byte == 0x22:
             return "string", 0, 0
-        return (*JSON_START, 0) if byte in _BEFORE_VALUES else _NAME
+        return (*JSON_START, 0) if byte in self._before else _NAME
 
     @property
     def byte_classes(self) -> NDArray[np.uint8]:

@@ -162,13 +162,20 @@ def _arguments(form: ReplyFormat, arguments: Mapping[str, Any]) -> str:
             if value is not None or not marks.nested
         )
     if form.arguments == "pythonic":
-        return _escaped(form, ", ".join(f"{key}={value!r}" for key, value in arguments.items()))
+        return _escaped(form, ", ".join(f"{key}={_in_python(value)}" for key, value in arguments.items()))
     if (dialect := _dialect(form)) is not None:
         return _in_dialect(arguments, dialect)
     return _escaped(form, json.dumps(dict(arguments), ensure_ascii=False))
 
 
 _OF_TYPE = re.compile(r"\{(?:string|type)\}")
+
+
+def _in_python(value: Any) -> str:
+    """A value as it stands in a call in Python: strings between double quotes, lists and objects as JSON."""
+    return repr(value) if value is None or isinstance(value, bool) else json.dumps(value, ensure_ascii=False)
+
+
 # A bool is an int for Python, so it comes first.
 _TYPES = (
     (str, "string"),

@@ -19,7 +19,7 @@ _FAR = 1 << 30
 _LEAF = 8
 _OF_KEYS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
-__all__ = ["CallPart", "JsonLeaf", "KeyLeaf", "Net", "PartPlaces", "TextLeaf"]
+__all__ = ["CallPart", "JsonLeaf", "KeyLeaf", "Net", "PartPlaces", "TextLeaf", "ValueLeaf"]
 
 
 class PartLeaf(Protocol):
@@ -105,6 +105,20 @@ class JsonLeaf:
     def kind(self, place: Any) -> Hashable:
         """See `PartLeaf`."""
         return self.places.kind(place)
+
+
+class ValueLeaf(JsonLeaf):
+    """Any value of a schema, behind which something stands that is no part of it."""
+
+    def feed(self, place: Any, byte: int) -> tuple[Any, int] | None:
+        """See `PartLeaf`."""
+        if place.mode == "number" and not place.frames and byte not in b"+-.eE0123456789":
+            return None
+        return super().feed(place, byte)
+
+    def may_end(self, place: Any) -> bool:
+        """Whether the value may be over before a further byte, as only numbers are."""
+        return place.mode == "number" and not place.frames
 
 
 class Net:
@@ -326,6 +340,8 @@ class PartPlaces:
                     continue
                 if after[1] < 0:
                     found.add((state, after[0], keys))
+                    if isinstance(leaf, ValueLeaf) and leaf.may_end(after[0]):
+                        found |= self._entered([ends[0]], keys)
                 elif isinstance(leaf, KeyLeaf):
                     if after[0] not in keys:
                         found |= self._entered([ends[after[1]]], keys | {after[0]})

@@ -28,7 +28,15 @@ from nco_guard.shapes.marked import MarkedText, TokenBytes, marked_text
 from nco_guard.shapes.number_texts import DECIMALS, WHOLE, WHOLE_IN_FLOATS, whole_between
 from nco_guard.shapes.places import JsonPlaces
 
-__all__ = ["PlainLeaf", "ValueEnds", "ValueGrammar", "value_grammar"]
+__all__ = [
+    "PlainLeaf",
+    "ValueEnds",
+    "ValueGrammar",
+    "named_values",
+    "schema_of_kinds",
+    "spread_kinds",
+    "value_grammar",
+]
 
 _ANY = "(?s:.*)"
 _BLANKS = r"[\s\x1c-\x1f]*"
@@ -234,12 +242,12 @@ def value_grammar(
     read. kinds: which of them may come here. Errors: `ShapeError` for patterns that cannot be enforced.
     """
     made = _Value(name, types, ends)
-    for branch in _spread(branches_of(*schema), types):
+    for branch in spread_kinds(branches_of(*schema), types):
         if kinds is None or kinds(branch.kind):
             made.add(branch)
     taken = [
         _merged(branch.kind, branch.nodes)
-        for branch in _spread(branches_of(*enforced), types)
+        for branch in spread_kinds(branches_of(*enforced), types)
         if branch.kind in ("array", "object") and (kinds is None or kinds(branch.kind))
     ]
     return made.made(schema[1], taken, enforced[1])
@@ -252,7 +260,7 @@ class _Kind(NamedTuple):
     nodes: tuple[Mapping[str, Any], ...]
 
 
-def _spread(branches: Iterable[SchemaBranch], types: Sequence[str]) -> list[_Kind]:
+def spread_kinds(branches: Iterable[SchemaBranch], types: Sequence[str]) -> list[_Kind]:
     """Branches by kinds that can be read; what may be anything is a text, or what that is read as."""
     found: list[_Kind] = []
     for kind, nodes in branches:
@@ -276,7 +284,7 @@ class _Value:
     def add(self, branch: _Kind) -> None:
         """One more way to be valid."""
         kind, nodes = branch
-        values = _values(nodes)
+        values = named_values(nodes)
         if kind in ("array", "object"):
             self._json.append(_merged(kind, nodes))
         elif kind == "string":
@@ -431,7 +439,7 @@ def is_of(value: Any, kind: str) -> bool:
     return kind == ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object")
 
 
-def _values(nodes: Iterable[Mapping[str, Any]]) -> list[Any] | None:
+def named_values(nodes: Iterable[Mapping[str, Any]]) -> list[Any] | None:
     """The values that all schemas name, if any names some."""
     found: list[Any] | None = None
     for node in nodes:
@@ -466,6 +474,11 @@ def _whole_bounds(nodes: Iterable[Mapping[str, Any]]) -> tuple[int | None, int |
     most = [floor(node["maximum"]) for node in nodes if "maximum" in node]
     most += [ceil(node["exclusiveMaximum"]) - 1 for node in nodes if "exclusiveMaximum" in node]
     return max(least, default=None), min(most, default=None)
+
+
+def schema_of_kinds(found: Sequence[_Kind], root: Any) -> dict[str, Any] | None:
+    """One schema for values of some branches, with what it refers to; None for none."""
+    return _any_of([_merged(one.kind, one.nodes) for one in found], root)
 
 
 def _merged(kind: str, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nco_guard.automata.cpython import parsed
 from nco_guard.errors import ShapeError
@@ -18,7 +19,15 @@ from nco_guard.shapes.call_parts import CallPart, KeyLeaf
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.plain_values import ValueEnds, ValueGrammar, value_grammar
 
-__all__ = ["TagMarks", "literal_runs", "tag_marks", "tagged_arguments"]
+__all__ = [
+    "ListedArguments",
+    "ListedTag",
+    "TagMarks",
+    "literal_runs",
+    "quoted_text",
+    "tag_marks",
+    "tagged_arguments",
+]
 
 _KEY = "[A-Za-z_][A-Za-z0-9_.-]{0,63}"
 _NAMED = re.compile(r"\(\?P<\w+>")
@@ -99,14 +108,11 @@ def tagged_arguments(
 
     Errors: `ShapeError` where nothing can be written.
     """
-    made = _Arguments(name, schema, enforced, types, marks)
-    found = [part for part in made.parts() if part is not None]
-    if not found:
-        raise ShapeError("arguments of this schema cannot be written in tags", place="#")
-    return CallPart.whole(found[0] if len(found) == 1 else CallPart.choice(*found)), made.lines
+    made = _TaggedArguments(name, schema, enforced, types, marks)
+    return made.part(), made.lines
 
 
-class _Tag(NamedTuple):
+class ListedTag(NamedTuple):
     """An argument: in the grammar as the first of a call, behind others, and as a part."""
 
     first: str
@@ -114,13 +120,49 @@ class _Tag(NamedTuple):
     part: CallPart
 
 
-class _Arguments:
+class _Between(Protocol):
+    @property
+    def between(self) -> str:
+        """What stands between two arguments."""
+
+
+Marks = TypeVar("Marks", bound=_Between)
+
+
+class ListedArguments(ABC, Generic[Marks]):
+    """Arguments in the schema's order, of a call that is written by some marks."""
+
     def __init__(
-        self, name: str, schema: Any, enforced: Any, types: Mapping[str, Sequence[str]], marks: TagMarks
+        self, name: str, schema: Any, enforced: Any, types: Mapping[str, Sequence[str]], marks: Marks
     ) -> None:
         self._name, self._schema, self._enforced = name, schema, enforced
         self._types, self._marks = types, marks
         self.lines: list[str] = []
+
+    def part(self) -> CallPart:
+        """All arguments. Errors: `ShapeError` where nothing can be written."""
+        found = [part for part in self.parts() if part is not None]
+        if not found:
+            raise ShapeError("arguments of this schema cannot be written in this format", place="#")
+        return CallPart.whole(found[0] if len(found) == 1 else CallPart.choice(*found))
+
+    @abstractmethod
+    def _tag(self, name: str, key: str, schema: Any, taken: Any) -> ListedTag | None:
+        """A key with its value; None where there is none."""
+
+    @abstractmethod
+    def _further(
+        self,
+        name: str,
+        keys: Sequence[str],
+        nodes: Sequence[Mapping[str, Any]],
+        taken: Sequence[Mapping[str, Any]],
+    ) -> ListedTag | None:
+        """Keys that are not named, if there may be any."""
+
+    def _others(self, nodes: Sequence[Mapping[str, Any]]) -> Any:
+        """The schema of keys that are not named; False: there are none."""
+        return False if any("patternProperties" in node for node in nodes) else _of_key(nodes, None)
 
     def parts(self) -> Iterator[CallPart | None]:
         """The arguments by each way to be valid; None for those of which none can be written."""
@@ -137,7 +179,7 @@ class _Arguments:
     ) -> CallPart | None:
         keys = dict.fromkeys(key for node in nodes for key in node.get("properties") or {})
         keys.update(dict.fromkeys([*self._types, *sorted(required)]))
-        tags: list[_Tag] = []
+        tags: list[ListedTag] = []
         needed: list[bool] = []
         for number, key in enumerate(keys):
             tag = self._tag(f"{name}k{number}", key, _of_key(nodes, key), _of_key(taken, key))
@@ -163,7 +205,7 @@ class _Arguments:
                     "the number of arguments in tags cannot be enforced; name those required", place="#"
                 )
 
-    def _listed(self, name: str, tags: Sequence[_Tag], needed: Sequence[bool]) -> CallPart:
+    def _listed(self, name: str, tags: Sequence[ListedTag], needed: Sequence[bool]) -> CallPart:
         """Rules `a`: of what may come first from a tag on, `b`: of what may follow others."""
         self.lines += [f'{name}a{len(tags)}: ""', f'{name}b{len(tags)}: ""']
         for number, (tag, must) in enumerate(zip(tags, needed, strict=True)):
@@ -174,7 +216,9 @@ class _Arguments:
             self.lines.append(f"{name}b{number}: {tag.behind} {rest}" + ("" if must else f" | {rest}"))
         return CallPart.listed(f"{name}a0", self._marks.between, [tag.part for tag in tags], needed)
 
-    def _tag(self, name: str, key: str, schema: Any, taken: Any) -> _Tag | None:
+
+class _TaggedArguments(ListedArguments[TagMarks]):
+    def _tag(self, name: str, key: str, schema: Any, taken: Any) -> ListedTag | None:
         """A key with its value; None where there is none."""
         if schema is False or not self._marks.says(key):
             return None
@@ -188,11 +232,11 @@ class _Arguments:
             return None
         # What is written before a value is one word of the grammar's, lest one be the beginning of another.
         first, behind = (
-            "(" + " | ".join(f"{_quoted(between + opened)} {rest.lark}" for opened, rest in found) + ")"
+            "(" + " | ".join(f"{quoted_text(between + opened)} {rest.lark}" for opened, rest in found) + ")"
             for between in ("", self._marks.between)
         )
         part = CallPart.choice(*(CallPart.row(CallPart.text(opened), rest) for opened, rest in found))
-        return _Tag(first, behind, part)
+        return ListedTag(first, behind, part)
 
     def _leaf(self, value: ValueGrammar) -> CallPart:
         self.lines += value.lines
@@ -210,11 +254,9 @@ class _Arguments:
         keys: Sequence[str],
         nodes: Sequence[Mapping[str, Any]],
         taken: Sequence[Mapping[str, Any]],
-    ) -> _Tag | None:
+    ) -> ListedTag | None:
         """Keys that are not named, if there may be any."""
-        if any("patternProperties" in node for node in nodes):
-            return None
-        schema, marks = _of_key(nodes, None), self._marks
+        schema, marks = self._others(nodes), self._marks
         if schema is False:
             return None
         value = self._value(f"{name}v", schema, _of_key(taken, None), (), "string".__eq__)
@@ -231,10 +273,11 @@ class _Arguments:
         tag = CallPart.row(CallPart.text(marks.open), CallPart.leaf("", KeyLeaf(after, keys)), rest)
         part = CallPart.more(tag, CallPart.row(CallPart.text(marks.between), tag))
         again = f"{name.upper()}B {rest.lark}"
-        return _Tag(f"{name.upper()}A {rest.lark} ({again})*", f"{again} ({again})*", part)
+        return ListedTag(f"{name.upper()}A {rest.lark} ({again})*", f"{again} ({again})*", part)
 
 
-def _quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
+    """A literal of the grammar."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -19,7 +19,8 @@ from nco_guard.shapes.branches import argument_types
 from nco_guard.shapes.call_parts import CallPart, JsonLeaf, Net, PartPlaces, TextLeaf
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import marked_text
-from nco_guard.shapes.tagged import TagMarks, literal_runs, tag_marks, tagged_arguments
+from nco_guard.shapes.python_calls import python_arguments
+from nco_guard.shapes.tagged import literal_runs, tag_marks, tagged_arguments
 
 __all__ = ["CallFormat", "CallGrammar", "Tool", "call_grammar", "calls_refusal", "tools_of"]
 
@@ -119,9 +120,9 @@ def calls_refusal(form: CallFormat) -> str | None:
         return f"the format {form.name} does not say how calls are written"
     fields = form.response_template["fields"]
     reasons = _reasoning(fields)
-    tags = form.arguments == "xml" and not form.call.argument.nested
+    listed = form.arguments == "pythonic" or (form.arguments == "xml" and not form.call.argument.nested)
     otherwise = form.arguments != "json" or fields["tool_calls"].get("content_args")
-    if (otherwise and not tags) or (reasons is not None and "(?=" in reasons[1]):
+    if (otherwise and not listed) or (reasons is not None and "(?=" in reasons[1]):
         return f"calls in the format {form.name} are not enforced while they are written"
     return None
 
@@ -179,20 +180,23 @@ class _Builder:
 
     def _arguments(self, tool: Tool) -> CallPart:
         name = f"args{self._tools.index(tool)}"
-        if self._tags is not None:
-            return self._tagged(name, tool, self._tags)
+        if self._form.arguments != "json":
+            return self._listed(name, tool)
         line = f"{name}: %json {json.dumps({**(tool.enforced or tool.schema), 'x-guidance': _OPTIONS})}"
         if line not in self._lines:
             self._lines.append(line)
         return CallPart.leaf(name, JsonLeaf(tool.schema))
 
-    def _tagged(self, name: str, tool: Tool, tags: TagMarks) -> CallPart:
+    def _listed(self, name: str, tool: Tool) -> CallPart:
+        """Arguments in tags, or in Python."""
+        schemas = tool.schema, tool.enforced or tool.schema
         if name not in self._parts:
             try:
-                self._check_name(tool)
-                part, lines = tagged_arguments(
-                    name, tool.schema, tool.enforced or tool.schema, tool.types, tags
-                )
+                if self._tags is None:
+                    part, lines = python_arguments(name, tool.name, *schemas, [*tool.types])
+                else:
+                    self._check_name(tool)
+                    part, lines = tagged_arguments(name, *schemas, tool.types, self._tags)
             except ShapeError as error:
                 raise ShapeError(f"tool {tool.name!r}: {error.message}", place=error.place) from None
             self._lines += lines
@@ -268,6 +272,7 @@ class _Builder:
             None if close is None else marked_text(close).table,
             None if marks is None else marks.table,
             reasoning=reasoning,
+            before=b" \n:,[=" if self._form.arguments == "pythonic" else b" \n:,[",
         )
 
     def _begins(self, text: str) -> str:
