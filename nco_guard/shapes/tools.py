@@ -30,6 +30,7 @@ _OPTIONS = {"whitespace_pattern": "[ ]?"}
 _FIRST_MARK = re.compile(r"<[^>=\s]*[>=]|\[[A-Z_]+\]")
 _NUMBER = re.compile(r"\{(?:index|number)\}")
 _BAR = re.compile(r"(?<!\\)\|")
+_AHEAD = re.compile(r"(.*)\|\(\?=([^()]*)\)", re.DOTALL)
 _NAMED = re.compile(r"\(\?P<\w+>")
 
 
@@ -122,7 +123,7 @@ def calls_refusal(form: CallFormat) -> str | None:
     reasons = _reasoning(fields)
     listed = form.arguments == "pythonic" or (form.arguments == "xml" and not form.call.argument.nested)
     otherwise = form.arguments != "json" or fields["tool_calls"].get("content_args")
-    if (otherwise and not listed) or (reasons is not None and "(?=" in reasons[1]):
+    if (otherwise and not listed) or (reasons is not None and "(?=" in reasons[1] + reasons[2]):
         return f"calls in the format {form.name} are not enforced while they are written"
     return None
 
@@ -264,7 +265,7 @@ class _Builder:
         if self._begun:
             names = "|".join(re.escape(tool.name + self._marks.after_name) for tool in self._tools)
             commits.append(rf"\A(?:{names})")
-        opens, close = self._reasons or (None, None)
+        opens, close, _ = self._reasons or (None, None, None)
         text = None if required else marked_text("|".join(commits), *([opens] if opens else []))
         marks = marked_text("|".join(map(re.escape, said))) if said else None
         return CallTextAutomaton(
@@ -287,10 +288,10 @@ class _Builder:
     def _thought(self, net: Net) -> tuple[int, int]:
         """Reasoning up to its close: where it begins and ends in the net."""
         assert self._reasons is not None
-        close = self._reasons[1]
-        self._lines.append(f"THOUGHT: {_up_to(close)}")
+        _, close, before = self._reasons
+        self._lines.append(f"THOUGHT: {_up_to(close)}" + _without(before))
         here, end = net.new(), net.new()
-        net.leaves[here] = TextLeaf(marked_text(close), 1), (end,)
+        net.leaves[here] = TextLeaf(marked_text(close, *([before] if before else [])), 1), (end,)
         return here, end
 
     def _required(self, net: Net, start: int, opening: str, thinks: tuple[int, int] | None) -> str:
@@ -422,13 +423,16 @@ def _unread(field: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return starts, never
 
 
-def _reasoning(fields: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What opens and closes reasoning, as patterns; None where there is none."""
+def _reasoning(fields: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """What opens and closes reasoning, and before what it is over without a mark, as patterns; None: there is none."""
     for name in ("reasoning_content", "thinking", "reasoning"):
         if name in fields:
             opens, closes = _patterns(fields[name], "open"), _patterns(fields[name], "close")
             if opens and closes:
-                return "|".join(_bare(one) for one in opens), "|".join(_bare(one) for one in closes)
+                ends = [_AHEAD.fullmatch(one) for one in closes]
+                closes = [one if end is None else end[1] for one, end in zip(closes, ends, strict=True)]
+                before = "|".join(end[2] for end in ends if end is not None)
+                return "|".join(map(_bare, opens)), "|".join(map(_bare, closes)), before
     return None
 
 

@@ -31,7 +31,17 @@ from nco_guard.shapes.tools import calls_refusal
 from nco_guard.values.texts import texts_of
 
 FORMS = {name: form for name, form in shipped_formats().items() if form.call and calls_refusal(form) is None}
-_QUICK = ("qwen3-coder", "glm-4.7", "hermes", "gpt-oss", "llama-3", "mistral", "smollm2", "functionary-3.2")
+_QUICK = (
+    "lfm2",
+    "qwen3-coder",
+    "glm-4.7",
+    "hermes",
+    "gpt-oss",
+    "llama-3",
+    "mistral",
+    "smollm2",
+    "functionary-3.2",
+)
 SOME = [pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in FORMS]
 TOOLS: list[dict[str, Any]] = [
     {

@@ -199,9 +199,9 @@ def test_families_whose_calls_have_no_shape_are_begun_and_say_so(local: Any) -> 
         chat.bind_tools([ring], tool_choice="ring", strict=True)
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "minimax-m2"])
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "lfm2", "apertus"])
 @pytest.mark.parametrize("choice", ["any", "book_room", "ring"])
-def test_calls_with_arguments_in_tags(local: Any, policy: Policy, name: str, choice: str) -> None:
+def test_calls_in_tags_and_in_python(local: Any, policy: Policy, name: str, choice: str) -> None:
     offered = local(policy, reply_format=name, max_tokens=160).bind_tools(
         [book_room, ring, wait], tool_choice=choice, strict=True
     )

@@ -78,8 +78,8 @@ async def test_required_calls_are_of_their_schema(llm: NCOGuardLLM, choice: str)
         assert choice in (name, "required")
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.5"])
-def test_calls_with_arguments_in_tags_are_of_their_schema(pair: tuple[Any, Any], name: str) -> None:
+@pytest.mark.parametrize("name", ["qwen3-coder", "lfm2"])
+def test_calls_in_tags_and_in_python_are_of_their_schema(pair: tuple[Any, Any], name: str) -> None:
     llm = NCOGuardLLM(*pair, guard=POLICY, reply_format=name, max_new_tokens=200)
     for choice in ("open_ticket", "search", "required"):
         (called,) = check(llm, llm.chat_with_tools(TOOLS, user_msg=ASK, tool_choice=choice, strict=True))
