@@ -95,6 +95,8 @@ def test_names_keys_and_arguments_that_are_not_enforced() -> None:
         with pytest.raises(ShapeError, match="cannot write its name"):
             Shape.tools([{"name": name}], form)
     Shape.tools([{"name": "tools.find"}], form)
+    with pytest.raises(ShapeError, match=r"2\*\*53"):
+        Shape.tools([tool({"type": "integer", "minimum": 2**60})], form)
     parameters = {"type": "object", "properties": {"class": {"type": "integer"}, "c": {"type": "integer"}}}
     shape = Shape.tools([{"name": "f", "parameters": parameters}], form, choice="f")
     assert fits(shape, written_calls(form, [("f", {"c": 1})]))
