@@ -53,7 +53,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from nco_guard.errors import ArgumentError, ArgumentValueError
 
@@ -152,8 +152,9 @@ class ReplyExample(_Entry):
 class ReplyFormat(_Entry):
     """How a family of models writes replies: text, reasoning and calls of tools. The module says what each field means.
 
-    Made by `ReplyFormat(**entry)`, `as_reply_format` or `format_for`. Errors when made by the latter two:
-    `ArgumentError`, `ArgumentValueError`, which name the entry and the field.
+    Made by `ReplyFormat(**entry)`, `as_reply_format` or `format_for`. Errors: `ArgumentError`, `ArgumentValueError`,
+    which name the field; of the template and of what is written and read by it when it is handed to `as_reply_format`,
+    as everything does that takes a format.
 
     Examples:
         >>> shipped_formats()["hermes"].call.after_name
@@ -176,6 +177,19 @@ class ReplyFormat(_Entry):
     limits: tuple[str, ...] = Field(default=(), strict=False)
     examples: tuple[ReplyExample, ...] = Field(default=(), strict=False)
     source: str = ""
+
+    _accepted: bool = PrivateAttr(default=False)
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+            refused = ArgumentValueError(f"reply_format: {field + ': ' if field else ''}{said}")
+        else:
+            return
+        raise refused
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -270,7 +284,7 @@ def as_reply_format(source: ReplyFormat | str | os.PathLike[str] | Mapping[str, 
         'Hermes, Qwen 2.5 and Qwen 3'
     """
     if isinstance(source, ReplyFormat):
-        return source
+        return _checked(source)
     if isinstance(source, Mapping):
         return _checked(_made(dict(source), "reply_format"))
     if isinstance(source, str) and (found := shipped_formats().get(source)):
@@ -312,7 +326,7 @@ def format_for(tokenizer: Any, model_type: str | None = None) -> ReplyFormat | N
         if not isinstance(fields, dict) or "tool_calls" not in fields:
             known["call"] = None
         given = {"name": "tokenizer", "title": "the tokenizer's own", **known, "response_template": own}
-        return _checked(_made(given, "tokenizer.response_template"))
+        return _checked(_made(given, "tokenizer.response_template"), writes=False)
     return entry or next((one for one in shipped if model_type in one.model_types), None)
 
 
@@ -329,31 +343,34 @@ def chat_template_of(tokenizer: Any) -> str | None:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArgumentValueError(
             f"reply_format: {path.name} cannot be read as JSON ({type(error).__name__})"
         ) from error
 
 
 def _made(entry: Any, where: str, name: str | None = None) -> ReplyFormat:
+    if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
+        raise ArgumentValueError(f"{where}: an object of named fields is needed, as {', '.join(_NEEDED)}")
     try:
-        made = ReplyFormat.model_validate(entry)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        said = first["msg"].removeprefix("Value error, ")
-        raise ArgumentValueError(f"{where}: {field + ': ' if field else ''}{said}") from None
+        made = ReplyFormat(**entry)
+    except ArgumentValueError as error:
+        raise ArgumentValueError(str(error).replace("reply_format", where, 1)) from None
     if name is not None and made.name != name:
         raise ArgumentValueError(f"{where}: name: it is {made.name!r}, unlike the file's")
+    made._accepted = name is not None  # tests see to those that ship
     return made
 
 
-def _checked(made: ReplyFormat) -> ReplyFormat:
-    """An entry that transformers has accepted, too."""
-    from transformers.utils.chat_parsing import ResponseParser
+_NEEDED = ("name", "title", "response_template")
 
-    try:
-        ResponseParser(made.response_template, prefix="")
-    except ValueError as error:
-        raise ArgumentValueError(f"reply_format {made.name}: response_template: {error}") from None
+
+def _checked(made: ReplyFormat, *, writes: bool = True) -> ReplyFormat:
+    """An entry that transformers has accepted, too, and that reads what it `writes`; looked at once."""
+    from nco_guard.replies.checking import template_fault, written_fault
+
+    if not made._accepted:
+        if (fault := template_fault(made) or (written_fault(made) if writes else None)) is not None:
+            raise ArgumentValueError(f"reply_format {made.name}: {fault}")
+        made._accepted = True
     return made

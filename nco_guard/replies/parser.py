@@ -295,7 +295,7 @@ class CallReader:
             return None
         try:
             calls = self._read(opened, body)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
         return (
             calls if calls and all(name and is_json_value([name, given]) for name, given in calls) else None
