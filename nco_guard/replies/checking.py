@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ _PROBE = ("probe_tool", {"key": "probed"})
 _TOOL = {"name": _PROBE[0], "parameters": {"type": "object", "properties": {"key": {"type": "string"}}}}
 _THOUGHT = "probed"
 _PATTERNS = ("open_pattern", "close_pattern")
+# What looks at what stands before.
+_BEFORE = re.compile(r"\(\?<[=!]|\\[bBmMGK]|(?<!\[)\^")
 _CONTENT_ARGS = {
     "allow_non_json",
     "kv_sep",
@@ -97,7 +100,8 @@ def written_fault(form: ReplyFormat) -> str | None:
     from nco_guard.replies.parser import REASONING, Regions, calls_in
     from nco_guard.replies.writing import written_calls
 
-    if "(?<" in str([field.get("open_pattern") for field in form.response_template["fields"].values()]):
+    opening = [str(field.get("open_pattern", "")) for field in form.response_template["fields"].values()]
+    if any(map(_BEFORE.search, opening)):
         return None
     try:
         if form.reasoning is not None:
