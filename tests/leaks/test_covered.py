@@ -90,7 +90,6 @@ NO_WAY_OUT = {
     "nco_guard.audit.policy_hmac",
     # How families of models write; nothing of a text.
     "nco_guard.replies.ReplyFormat",
-    "nco_guard.replies.ReplyReader.stopped",
     "nco_guard.replies.as_reply_format",
     "nco_guard.replies.format_for",
     "nco_guard.replies.shipped_formats",
