@@ -4,7 +4,8 @@ One declarative entry a family says how the three are told apart and how a call 
 transformers' own parser (`reader`), and what is cut out of them is guarded as a text of its own.
 """
 
-from nco_guard.replies.formats import ReplyFormat, as_reply_format, format_for, shipped_formats
+from nco_guard.replies.formats import ReplyFormat, shipped_formats
+from nco_guard.replies.found import as_reply_format, format_for
 from nco_guard.replies.reader import Event, InvalidCall, Reasoning, ReplyReader, Text, ToolCall
 
 __all__ = [

@@ -47,7 +47,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -55,14 +54,14 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from nco_guard.errors import ArgumentError, ArgumentValueError
+from nco_guard.errors import ArgumentValueError
 
 __all__ = [
     "REASONING_FIELDS",
     "ReplyFormat",
-    "as_reply_format",
     "chat_template_of",
-    "format_for",
+    "made_of",
+    "read_entry",
     "shipped_formats",
 ]
 
@@ -270,64 +269,7 @@ def shipped_formats() -> Mapping[str, ReplyFormat]:
         ('[TOOL_CALLS]',)
     """
     files = sorted(_FAMILIES.glob("*.json"))
-    return {file.stem: _made(_read(file), f"families/{file.name}", file.stem) for file in files}
-
-
-def as_reply_format(source: ReplyFormat | str | os.PathLike[str] | Mapping[str, Any]) -> ReplyFormat:
-    """A format from an entry, a shipped one's name, the path of a JSON file, or a dict of the entry's fields.
-
-    Errors: `ArgumentError` for anything else; `ArgumentValueError` for an unknown name, and for an entry that is none,
-    with the field.
-
-    Examples:
-        >>> as_reply_format("hermes").title
-        'Hermes, Qwen 2.5 and Qwen 3'
-    """
-    if isinstance(source, ReplyFormat):
-        return _checked(source)
-    if isinstance(source, Mapping):
-        return _checked(_made(dict(source), "reply_format"))
-    if isinstance(source, str) and (found := shipped_formats().get(source)):
-        return found
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if isinstance(source, str) and path.suffix != ".json":
-            known = ", ".join(shipped_formats())
-            raise ArgumentValueError(
-                f"reply_format: {source!r} is not known; known are {known}; give one of them, the path of a .json "
-                f"file, or a dict"
-            )
-        return _checked(_made(_read(path), f"reply_format {path.name}"))
-    raise ArgumentError(
-        f"reply_format: a ReplyFormat, the name of a shipped one, a path or a dict, not {type(source).__name__}"
-    )
-
-
-def format_for(tokenizer: Any, model_type: str | None = None) -> ReplyFormat | None:
-    """The format in which a model with this tokenizer writes; None if it is not known.
-
-    A `response_template` of the tokenizer's own is what replies are read by, with the marks for writing of the entry
-    that the chat template is known by. Else it is that entry, else the one that the model's type is known by.
-
-    Cost: a search of the chat template for each entry. Errors: `ArgumentValueError` for a `response_template` that
-    transformers cannot read.
-
-    Examples:
-        >>> format_for(tokenizer).name
-        'hermes-line'
-    """
-    template = chat_template_of(tokenizer)
-    shipped = shipped_formats().values()
-    fitting = [entry for entry in shipped if template is not None and entry.fits(template)]
-    entry = max(fitting, key=lambda one: sum(map(len, one.known_by)), default=None)
-    if (own := getattr(tokenizer, "response_template", None)) is not None:
-        known = {} if entry is None else entry.model_dump()
-        fields = own.get("fields") if isinstance(own, dict) else None
-        if not isinstance(fields, dict) or "tool_calls" not in fields:
-            known["call"] = None
-        given = {"name": "tokenizer", "title": "the tokenizer's own", **known, "response_template": own}
-        return _checked(_made(given, "tokenizer.response_template"), writes=False)
-    return entry or next((one for one in shipped if model_type in one.model_types), None)
+    return {file.stem: made_of(read_entry(file), f"families/{file.name}", file.stem) for file in files}
 
 
 def chat_template_of(tokenizer: Any) -> str | None:
@@ -340,7 +282,8 @@ def chat_template_of(tokenizer: Any) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _read(path: Path) -> Any:
+def read_entry(path: Path) -> Any:
+    """What a file says. Errors: `ArgumentValueError`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -349,7 +292,8 @@ def _read(path: Path) -> Any:
         ) from error
 
 
-def _made(entry: Any, where: str, name: str | None = None) -> ReplyFormat:
+def made_of(entry: Any, where: str, name: str | None = None) -> ReplyFormat:
+    """An entry; `name`: that of its file, where it ships. Errors: `ArgumentValueError`, which says `where`."""
     if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
         raise ArgumentValueError(f"{where}: an object of named fields is needed, as {', '.join(_NEEDED)}")
     try:
@@ -363,14 +307,3 @@ def _made(entry: Any, where: str, name: str | None = None) -> ReplyFormat:
 
 
 _NEEDED = ("name", "title", "response_template")
-
-
-def _checked(made: ReplyFormat, *, writes: bool = True) -> ReplyFormat:
-    """An entry that transformers has accepted, too, and that reads what it `writes`; looked at once."""
-    from nco_guard.replies.checking import template_fault, written_fault
-
-    if not made._accepted:
-        if (fault := template_fault(made) or (written_fault(made) if writes else None)) is not None:
-            raise ArgumentValueError(f"reply_format {made.name}: {fault}")
-        made._accepted = True
-    return made

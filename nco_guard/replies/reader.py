@@ -14,7 +14,8 @@ from uuid import uuid4
 from nco_guard import arguments
 from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
 from nco_guard.policy import Policy
-from nco_guard.replies.formats import ReplyFormat, as_reply_format
+from nco_guard.replies.formats import ReplyFormat
+from nco_guard.replies.found import as_reply_format
 from nco_guard.replies.guarded_text import GuardedText, UnboundText
 from nco_guard.replies.said import Event, InvalidCall, Reasoning, Said, Text, ToolCall
 from nco_guard.values.finding import Finder

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nco_guard import arguments
-from nco_guard.replies.formats import ReplyFormat, as_reply_format
+from nco_guard.replies.formats import ReplyFormat
+from nco_guard.replies.found import as_reply_format
 from nco_guard.replies.hidden import Beginnings, HiddenTexts
 from nco_guard.replies.offering import offered_tools
 from nco_guard.replies.parser import CALLS, CONTENT, REASONING, CallReader, RegionPiece, Regions

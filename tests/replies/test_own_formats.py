@@ -12,7 +12,7 @@ import pytest
 
 from nco_guard.errors import ArgumentError, ArgumentValueError
 from nco_guard.replies import ReplyFormat, ReplyReader, as_reply_format, shipped_formats
-from nco_guard.replies.checking import template_fault, written_fault
+from nco_guard.replies.entry_faults import template_fault, written_fault
 from tests.replies.families import FORMATS
 
 GONE: Any = object()
