@@ -154,7 +154,8 @@ def parsed_output(
     parse = RunnablePassthrough.assign(
         parsed=itemgetter("raw") | parser, parsing_error=lambda _: None
     ).with_fallbacks([RunnablePassthrough.assign(parsed=lambda _: None)], exception_key="parsing_error")
-    return RunnableMap(raw=model) | parse
+    # Options of a call are given to the first of several runnables; a map would drop them, a guard among them.
+    return model | RunnableMap(raw=RunnablePassthrough()) | parse
 
 
 def _calls_tools(asking: Any) -> bool:

@@ -250,6 +250,11 @@ def test_a_guard_of_the_call_contradicts_before_anything_is_written(local: Any) 
         with pytest.raises(ContradictionError, match="#/properties/number"):
             call()
     assert written == []
+    for include_raw in (False, True):
+        asked = local().with_structured_output(NineDigits, method="json_schema", include_raw=include_raw)
+        for ask in (asked.invoke, asked.stream, asked.batch):
+            with pytest.raises(ContradictionError, match="#/properties/number"):
+                [*ask(["x"] if ask == asked.batch else "x", guard=DIGITS)]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("method", METHODS)
