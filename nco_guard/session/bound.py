@@ -26,6 +26,8 @@ from nco_guard.masking import JointTables
 from nco_guard.masking.answers import Tables
 from nco_guard.masking.enumeration import MAX_BYTES, MAX_STATES, byte_automaton, first_states, token_table
 from nco_guard.policy import Policy
+from nco_guard.policy.twins import JSON_SUFFIX
+from nco_guard.scan import Verifier
 from nco_guard.session.session import Session
 from nco_guard.session.state import Context, TextState
 from nco_guard.shapes import Shape
@@ -140,8 +142,18 @@ class BoundGuard(Shared):
         if len(tables.forbidden(start)) < self.vocabulary.width:
             return
         alone = self._states is not None and len(self._states.exits(self._states.start).ids)
-        under = f" under the policy {self.policy.name!r}" if alone else " by this tokenizer"
+        under = (
+            f" under the policy {self.policy.name!r}{self._what_bars()}" if alone else " by this tokenizer"
+        )
         raise ShapeError(f"no text of this shape can be written{under}; widen the shape, or the policy")
+
+    def _what_bars(self) -> str:
+        """The rules that forbid the text by which the shape is closed soonest, to be said of an error."""
+        way = None if self._states is None else self._states.way(self._states.start)
+        text = self.begun + (way or b"").decode("utf-8", "replace")
+        found = Verifier.of(self._compiled).verify(text).findings
+        rules = dict.fromkeys(each.rule_id.removesuffix(JSON_SUFFIX) for each in found if each.mode == "hard")
+        return f" (the shortest is forbidden by {', '.join(map(repr, rules))})" if rules else ""
 
     def _constraints(self, known: Sequence[Constraint] = ()) -> tuple[Constraint, ...]:
         """The policy's; where the shape is JSON, also those of its values, and that of JSON."""

@@ -202,7 +202,7 @@ class Shape:
         return replace(self, begun=data)
 
     def left_by(self, prune: Callable[[Any], Any]) -> Shape:
-        """This shape with what is left of its schemas. Names that stand in marks are looked at, too.
+        """This shape with what is left of its schemas. Names of tools are looked at, too.
 
         Errors: as `json`; those of `prune`, which name the tool.
         """
@@ -212,11 +212,13 @@ class Shape:
         if self.kind != "tools":
             return self
         tools, make = self.source
-        kept, marked = [], not make.keywords["form"].call.name_in_json
+        kept = []
         for tool in tools:
             try:
-                if marked:
-                    prune({"const": tool.name})
+                prune({"const": tool.name})
+            except ContradictionError as error:
+                raise ContradictionError([(f"tools/{tool.name}/name", error.rule_ids)]) from None
+            try:
                 kept.append(replace(tool, schema=prune(tool.schema)))
             except ContradictionError as error:
                 raise error.within(f"tools/{tool.name}") from None

@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from nco_guard import Guard, Policy, RegexRule, Shape, demo
+from nco_guard import Guard, Policy, RegexRule, Shape, StringRule, demo
 from nco_guard.errors import ArgumentError, ContradictionError, ShapeError
 from nco_guard.guards import seeing_through_json
 from nco_guard.replies import (
@@ -308,3 +308,15 @@ def test_a_tool_that_the_policy_forbids_is_named(tokenizers: Any) -> None:
         Guard(POLICY).with_shape(Shape.tools([tool], FORMS["hermes"]))
     assert found.value.place == "tools/a#/properties/w"
     assert "word" in found.value.rule_ids
+    for family in ("hermes", "lfm2", "qwen3-coder"):
+        with pytest.raises(ContradictionError) as found:
+            Guard(POLICY).with_shape(Shape.tools([{"name": "the"}], shipped_formats()[family]))
+        assert (found.value.place, found.value.rule_ids) == ("tools/the/name", ("word",))
+
+
+@pytest.mark.parametrize(("rule", "forbidden"), [("mark", "<tool_call>"), ("brace", "{")])
+def test_what_forbids_every_call_is_named(rule: str, forbidden: str, tokenizers: Any) -> None:
+    guard = Guard(Policy(name="closed", rules=[StringRule(id=rule, strings=[forbidden])]))
+    shape = Shape.tools([{"name": "a"}], FORMS["hermes"], choice="required")
+    with pytest.raises(ShapeError, match=rf"policy 'closed' \(the shortest is forbidden by '{rule}'\)"):
+        guard.with_shape(shape).bind(tokenizer_for(FORMS["hermes"], tokenizers))
