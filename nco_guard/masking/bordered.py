@@ -28,6 +28,9 @@ from nco_guard.tokens import PrefixTree, Vocabulary
 
 __all__ = ["BorderedTable", "RegionTable", "rules_completed"]
 
+#: Bytes of what is kept of the tokens that cut; then all of it is found anew.
+_KEPT = 64 << 20
+
 
 class CutTable(ConstraintTable):
     """The table of a constraint over text that is cut; `plain`: that of the automaton that it reads each text by."""
@@ -219,6 +222,7 @@ class CuttingTokens:
     """Which tokens of a vocabulary cut a reply, from where it stands. Arrays of sorted ids.
 
     every: all tokens that add text and do not end it. paths: short texts, of which it is known which cut nothing.
+    nbytes: what is kept, at most `_KEPT`, by all guards with this vocabulary and cutter together.
     """
 
     def __init__(self, vocabulary: Vocabulary, cutter: Cutter, paths: ShortWays) -> None:
@@ -231,6 +235,7 @@ class CuttingTokens:
         self._bytes = token_bytes(vocabulary)
         self._uncut = UncutText(cutter)
         self._known: dict[int, tuple[Ids, Ids]] = {}
+        self.nbytes = 0
 
     def at(self, place: int) -> tuple[Ids, Ids]:
         """Those that are more than text of the field at a place, and those of which the end is held back.
@@ -243,16 +248,28 @@ class CuttingTokens:
                 self._uncut.room_for(place)
                 reached = self._bytes.after(self._uncut, place, self.every)
                 whole = np.flatnonzero(reached >= 0)
-                # What a reply that ends there would be cut by is no text either.
-                text = self._uncut.may_end_many(reached[whole])
-                reached[whole[~text]], whole = -1, whole[text]
-                held = self._uncut.holds_many(reached[whole])
+                # What is a mark if nothing follows is more than text already.
+                marked = whole[~self._uncut.may_end_many(reached[whole])]
+                reached[marked] = ~reached[marked]
+                whole = np.flatnonzero(reached >= 0)
+                held = self._uncut.waits_many(reached[whole])
             behind = self.paths.every
             for after in np.unique(reached[whole[~held]]).tolist():
                 behind &= self.uncut_ways(after)
-            self._behind[place] = behind
-            found = self._known[place] = self.every[reached < 0], self.every[whole[held]]
+            found = self.every[reached < 0], self.every[whole[held]]
+            self._keep(place, found, behind)
         return found
+
+    def _keep(self, place: int, found: tuple[Ids, Ids], behind: int) -> None:
+        size = 300 + found[0].nbytes + found[1].nbytes
+        with self._uncut.lock:
+            if self.nbytes + size > _KEPT:
+                self._known.clear()
+                self._behind.clear()
+                self._ways.clear()
+                self.nbytes = 0
+            self._known[place], self._behind[place] = found, behind
+            self.nbytes += size
 
     def uncut_ways(self, place: int) -> int:
         """Those of the paths that are text from a place on, whatever follows, as bits."""
@@ -266,8 +283,10 @@ class CuttingTokens:
 
     def ways_behind(self, place: int) -> int:
         """Those that are text behind every token that is text, and nothing of it held back."""
-        self.at(place)
-        return self._behind[place]
+        while (found := self._behind.get(place)) is None:
+            self._known.pop(place, None)
+            self.at(place)
+        return found
 
 
 _cutting: WeakKeyDictionary[Vocabulary, WeakKeyDictionary[Cutter, CuttingTokens]] = WeakKeyDictionary()

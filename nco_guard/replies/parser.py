@@ -10,11 +10,10 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from io import StringIO
 from tokenize import COMMENT, OP, generate_tokens
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from nco_guard.replies.call_values import is_json_value, keys_said_once, loaded_once, objects_once
 from nco_guard.replies.formats import REASONING_FIELDS, ReplyFormat
@@ -32,6 +31,8 @@ __all__ = [
     "begun_in",
     "calls_in",
     "region_at_end",
+    "region_of",
+    "template_as_written",
 ]
 
 Region = Literal["content", "reasoning", "calls", "other"]
@@ -74,22 +75,6 @@ class RegionPiece:
     start: int = 0
 
 
-class Standing(NamedTuple):
-    """All that further text depends on, but for what patterns that look behind see.
-
-    field: of the template, that text goes on with; None: text that nobody gets. opened: whether it has text already.
-    held: what is not certain to be text. waiting: how much of it the parser has not decided. first: nothing is decided.
-    run: the blanks at the end of what the parser has.
-    """
-
-    field: str | None
-    opened: bool
-    held: str
-    waiting: int
-    first: bool
-    run: int
-
-
 class Regions:
     """Takes a reply apart as it grows.
 
@@ -106,40 +91,13 @@ class Regions:
 
     def __init__(self, entry: ReplyFormat, *, calls: bool = True, prefix: str = "", begun: str = "") -> None:
         from transformers.utils.chat_parsing import ResponseParser
-        from transformers.utils.chat_parsing.response_templates import load_response_template
 
-        self._spec = load_response_template(_as_written(entry.response_template, calls))
+        self._spec = template_as_written(entry, calls=calls)
         self._parser = ResponseParser(self._spec, prefix="")
         self._raw, self._at, self._begins = "", 0, 0
         self._blanks, self._run = "", 0  # held back; at the end of what the parser has
         self._started = self._fed(_behind_anchor(self._spec, prefix, begun))
         self._begins = len(self._raw)
-
-    @property
-    def standing(self) -> Standing:
-        """Where the reply is."""
-        parser = self._parser
-        waiting = len(parser._buffer) - parser._pos
-        held = self._raw[self._at :] + self._blanks
-        return Standing(parser._current, parser._opened, held, waiting, parser._pos == 0, self._run)
-
-    @property
-    def unread(self) -> str:
-        """What is not certain to be text, as far as it is no part of the prompt."""
-        return self._raw[max(self._at, self._begins) :] + self._blanks
-
-    @property
-    def decided(self) -> str:
-        """What the parser is done with, the prompt's part included."""
-        return self._raw[: self._parser._pos]
-
-    def copied(self) -> Regions:
-        """A second reading that stands here."""
-        twin = copy(self)
-        twin._parser = copy(self._parser)
-        # What it has made of regions so far is not asked for.
-        twin._parser._output = {}
-        return twin
 
     @property
     def prompted(self) -> list[RegionPiece]:
@@ -208,7 +166,7 @@ class Regions:
 
     def _piece(self, name: str | None, kind: Kind, text: str) -> RegionPiece:
         start, self._at = self._at, self._at + len(text)
-        region = CONTENT if name == _REST else _REGIONS.get(str(name), "other")
+        region = region_of(str(name))
         if kind == "text" and region != CALLS:
             # Held back at the end of the prompt, it is no part of the reply.
             cut = max(0, self._begins - start)
@@ -216,11 +174,24 @@ class Regions:
         return RegionPiece(region, kind, text, start - self._begins)
 
 
-def begun_in(entry: ReplyFormat, prefix: str, begun: str = "") -> str:
-    """What of a reply a prompt has begun: what stands behind its last anchor, else `begun`."""
+def region_of(name: str) -> Region:
+    """What a field of a template is."""
+    return CONTENT if name == _REST else _REGIONS.get(name, "other")
+
+
+def template_as_written(entry: ReplyFormat, *, calls: bool) -> Any:
+    """The template of a format, as transformers loads it, with every region read as it is written.
+
+    Errors: `ValueError` for one that transformers refuses.
+    """
     from transformers.utils.chat_parsing.response_templates import load_response_template
 
-    return _behind_anchor(load_response_template(_as_written(entry.response_template, True)), prefix, begun)
+    return load_response_template(_as_written(entry.response_template, calls))
+
+
+def begun_in(entry: ReplyFormat, prefix: str, begun: str = "") -> str:
+    """What of a reply a prompt has begun: what stands behind its last anchor, else `begun`."""
+    return _behind_anchor(template_as_written(entry, calls=True), prefix, begun)
 
 
 def _behind_anchor(spec: Any, prefix: str, begun: str) -> str:

@@ -15,6 +15,7 @@ from nco_guard.automata import FieldMark, ReplyFields
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import ArgumentError, PolicyError, TokenizerError
 from nco_guard.masking import bruteforce
+from nco_guard.masking.bordered import RegionTable
 from nco_guard.policy import AppliesTo, Rule
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
@@ -129,6 +130,27 @@ def written(guard: BoundGuard, text: str) -> str | None:
 
 
 WORD = RegexRule(id="word", regex=r"\bass\b")
+
+
+def test_what_is_kept_of_tokens_that_cut_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "my as<t>x</t>assume<c>b</c>a<t"
+
+    def walked(free: str) -> tuple[list[list[bool]], int]:
+        # What is free is in no mark: it makes another cutter, of which nothing is kept yet.
+        guard = tiny(WORD, regions=ReplyFields(MARKS, free=(free,)))
+        (table,) = [table for table in guard.tables.tables if isinstance(table, RegionTable)]
+        session, masks, kept = guard.session(), list[list[bool]](), list[int]()
+        for byte in text.encode():
+            masks.append(session.mask().tolist())
+            session.advance(byte)
+            kept.append(table._known.nbytes)
+        return masks, max(kept)
+
+    masks, most = walked("one")
+    monkeypatch.setattr("nco_guard.masking.bordered._KEPT", 3_000)
+    again, few = walked("other")
+    assert again == masks
+    assert few <= 3_000 < most
 
 
 def test_text_before_a_mark_may_have_to_end_there() -> None:

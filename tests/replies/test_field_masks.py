@@ -39,7 +39,6 @@ def marks(form: ReplyFormat) -> list[str]:
 
 def words(form: ReplyFormat, rng: random.Random) -> list[str]:
     """Few tokens: letters, and marks whole or in pieces, alone or with what stands beside them."""
-    # Each mix of blanks that may stand before a mark is a place.
     known, found = marks(form), {"a", "b", rng.choice(["\n", " "])}
     for mark in rng.sample(known, min(len(known), rng.randint(1, 3))):
         cut = rng.randint(0, len(mark)) if rng.random() < 0.4 else 0
@@ -81,8 +80,7 @@ class World:
 
 def drawn(rng: random.Random) -> World:
     form = rng.choice(FORMATS)
-    calls = rng.random() < 0.8 and FormatFields.bounded_calls(form)  # names in marks are places without end
-    fields = FormatFields(form, calls=calls, free=rng.choice([(), (), (REASONING,)]))
+    fields = FormatFields(form, calls=rng.random() < 0.8, free=rng.choice([(), (), (REASONING,)]))
     return World(form, words(form, rng), rng.sample(PATTERNS, rng.randint(1, 2)), fields)
 
 

@@ -14,8 +14,9 @@ from nco_guard.automata.combine.cutting import WHOLE
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.replies import Reasoning, ReplyReader, Text, as_reply_format
+from nco_guard.replies import fields as fields_module
 from nco_guard.replies.fields import FormatFields
-from nco_guard.replies.formats import ReplyFormat, shipped_formats
+from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.parser import CALLS, CONTENT, REASONING, Regions
 from tests.automata import patterns
 from tests.replies.families import FORMATS
@@ -142,18 +143,99 @@ def test_an_automaton_finds_what_re_finds_in_the_texts_that_are_shown(form: Repl
             assert (matched or not automaton.may_end(state)) == found, (pattern, text, free, begun)
 
 
-def test_marks_of_calls_that_hold_names_are_told_from_others() -> None:
-    found = {name for name, form in shipped_formats().items() if FormatFields.bounded_calls(form)}
-    assert {"hermes", "granite-3", "command-r", "mistral", "phi-4-mini", "xlam-2"} <= found
-    assert not found & {
-        "llama-3",
-        "gpt-oss",
-        "deepseek-v3",
-        "glm-4.5",
-        "gemma-4",
-        "kimi-k3",
-        "functionary-3.2",
+def cut_apart(fields: FormatFields, text: str) -> dict[str, list[str]]:
+    """The texts that the cutter makes of a reply, each reading with what it has read."""
+    cutter = fields.cutter()
+    place, begun = cutter.begun(fields.begun)
+    readings: list[list[tuple[str, str, bytes]]] = [
+        [("begin", name, b""), ("text", name, data)] for name, data in begun
+    ]
+    data = text.encode()
+    for byte in data:
+        place, moves = cutter.step(place, byte)
+        readings = [[*readings[at], *(tuple(cut) for cut in cuts)] for at, cuts in moves]
+    at, cuts, field = cutter.end(place)
+    found: dict[str, list[str]] = {CONTENT: [""], REASONING: [""], CALLS: [], WHOLE: [text]}
+    whole, name = b"", ""
+    for kind, of, said in [*readings[at], *(tuple(cut) for cut in cuts)]:
+        if kind in ("text", "mark") and of not in fields.free:
+            whole += said
+        if kind == "begin":
+            name = of
+            if of == CALLS:
+                found[CALLS].append("")
+        elif kind == "text":
+            assert of == name
+            if of in found:
+                found[of][-1] += said.decode("latin-1")
+    assert field == name
+    if fields.free:
+        found[WHOLE] = [whole.decode("latin-1")]
+    return {
+        each: [one if each == WHOLE and not fields.free else one.encode("latin-1").decode() for one in texts]
+        for each, texts in found.items()
     }
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_cutter_cuts_as_the_definition_does(form: ReplyFormat) -> None:
+    rng = random.Random(form.name)
+    for _ in range(50):
+        free = rng.choice([(), (REASONING,)]) if form.reasons else ()
+        fields = FormatFields(
+            form, calls=rng.random() < 0.9, hidden=HIDDEN, free=free, begun=prompt(form, rng)
+        )
+        if fields.begun and CALLS in fields.cutter().begun(fields.begun)[1][0]:
+            continue
+        for _ in range(5):
+            text = reply(form, rng)
+            expected, found = joined(fields, text), cut_apart(fields, text)
+            for name in free:
+                del expected[name], found[name]
+            assert found == expected, (text, fields.begun)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_place_remembers_nothing_of_a_name(form: ReplyFormat) -> None:
+    rng = random.Random(form.name)
+    fields = FormatFields(form, hidden=HIDDEN)
+    cutter = fields.cutter()
+
+    def after(text: str) -> int:
+        place = cutter.start
+        for byte in text.encode():
+            place, _ = cutter.step(place, byte)
+        return place
+
+    for example in form.examples:
+        for word in re.finditer(r"\w{3,}|\s+", example.text):
+            if rng.random() < 0.7:
+                continue
+            before, more = example.text[: word.start() + 1], example.text[word.start() + 1 :]
+            kind = " " if word[0].isspace() else "q"
+            cut = rng.randint(0, len(more))
+            ends = {after(before + times * kind + more[:cut]) for times in (40, 41, 130)}
+            assert len(ends) == 1, before
+    assert len(cutter._found) < 1_500  # type: ignore[attr-defined]
+
+
+def test_what_is_kept_of_cutters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = as_reply_format("hermes")
+    monkeypatch.setattr("nco_guard.replies.fields._CUTTERS", 3)
+    first = FormatFields(form, hidden=("<a>",))
+    kept = first.cutter()
+    assert first.begun_by("<think>").cutter() is kept
+    for number in range(3):
+        FormatFields(form, hidden=(f"<{number}>",)).cutter()
+    assert len(fields_module._cutters) == 3
+    assert first.cutter() is not kept
+    kept = first.cutter()
+    for number in range(1_000):
+        kept.begun("<think>" + number * "a")
+    assert len(kept._prompts) <= 256  # type: ignore[attr-defined]
+    monkeypatch.setattr("nco_guard.replies.cutter._PLACES", 1)
+    kept.begun("<think>\n\n</think>")
+    assert first.cutter() is not kept
 
 
 def test_equal_ones_are_equal_and_come_back_from_a_pickle() -> None:

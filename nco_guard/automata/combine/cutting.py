@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nco_guard.automata.automaton import SINK, TableAutomaton
 from nco_guard.automata.charsets import CharClasses
 
-__all__ = ["NOWHERE", "WHOLE", "Cut", "Cutter", "Cutting", "JsonField", "Region", "UncutText"]
+__all__ = ["NOWHERE", "WHOLE", "Cut", "Cutter", "Cutting", "JsonField", "Moves", "Region", "UncutText"]
 
 #: The place behind bytes that are no text.
 NOWHERE = SINK
@@ -57,8 +57,15 @@ class Cut(NamedTuple):
     data: bytes = b""
 
 
+#: What becomes of the readings of a reply with a byte: for each, which of those before it was, and what it has read.
+Moves = tuple[tuple[int, tuple[Cut, ...]], ...]
+
+
 class Cutter(ABC):
     """Reads replies byte by byte. A place, a number above `NOWHERE`, is all that matters of what was read.
+
+    Where it is not certain yet whether something is a mark, there are several *readings*, of which one will hold; they
+    are numbered from 0 on. What was read of no reading is `held`.
 
     start: the place of an empty reply. classes: uint8 [256]: bytes of one class lead from every place to the same one,
     and are text of the same field, or of none. kinds: the characters that it can tell apart; None: not known.
@@ -69,41 +76,32 @@ class Cutter(ABC):
     kinds: CharClasses | None = None
 
     @abstractmethod
-    def step(self, place: int, byte: int) -> tuple[int, tuple[Cut, ...]]:
-        """The next place, and what is certain with it."""
+    def step(self, place: int, byte: int) -> tuple[int, Moves]:
+        """The next place, and its readings."""
 
     @abstractmethod
-    def end(self, place: int) -> tuple[Cut, ...]:
-        """What is certain if nothing follows."""
+    def end(self, place: int) -> tuple[int, tuple[Cut, ...], str]:
+        """The reading that holds if nothing follows, what is certain of it then, and the field that it is in."""
 
     @abstractmethod
-    def field(self, place: int) -> str:
-        """The field that text goes on with here."""
+    def settled(self, place: int) -> tuple[int, tuple[Cut, ...], str]:
+        """The reading that holds as soon as something follows that no mark goes on with, what is certain of it then,
+        and the field that this is text of.
+        """
 
     @abstractmethod
     def held(self, place: int) -> bytes:
-        """What was read and is not certain to be text, since it may be the beginning of a mark."""
+        """What stands in no reading yet."""
 
-    def settled(self, place: int) -> tuple[tuple[Cut, ...], str]:
-        """What is certain as soon as something follows that no mark goes on with, and the field that this is text of.
+    def waits(self, place: int) -> bool:
+        """Whether anything is not certain yet."""
+        return bool(self.held(place))
 
-        By default, that what is held back is text.
+    @abstractmethod
+    def begun(self, text: str) -> tuple[int, tuple[tuple[str, bytes], ...]]:
+        """The place of an empty reply that a prompt begins with this text. Of each reading the field that it is in, and
+        what of that field's own text stands in the prompt.
         """
-        field = self.field(place)
-        return (Cut("text", field, self.held(place)),), field
-
-    def certain(self, place: int) -> bool:
-        """Whether the field is over whatever follows, though what is `settled` waits for it."""
-        del place
-        return False
-
-    def begun(self, text: str) -> tuple[int, tuple[Cut, ...]]:
-        """The place of an empty reply that a prompt begins with this text, and what is certain of the text."""
-        place, cuts = self.start, list[Cut]()
-        for byte in text.encode():
-            place, more = self.step(place, byte)
-            cuts += more
-        return place, tuple(cuts)
 
 
 class Cutting(ABC):
@@ -165,7 +163,7 @@ class Cutting(ABC):
 class UncutText(TableAutomaton):
     """Reads bytes from a place as long as they are text, behind what is `settled` there: `~place` where they are more.
 
-    It may end where what is held back is text of the field, if nothing follows.
+    It may end where all of it is text of the field, if nothing follows.
     """
 
     def __init__(self, cutter: Cutter) -> None:
@@ -175,18 +173,15 @@ class UncutText(TableAutomaton):
         self.lock = threading.Lock()
 
     def _find(self, state: int, byte: int) -> int:
-        place, cuts = self._cutter.step(state, byte)
+        place, moves = self._cutter.step(state, byte)
         self.room_for(place)
-        settled, field = said = self._cutter.settled(state)
-        # A mark that is complete is no text, though nothing is said of it before something follows.
-        after = said if place == NOWHERE else self._cutter.settled(place)
-        cut = not _text_of(*after) and bool(cuts or after != said)
-        if not _text_of(settled, field):
-            # What follows it is text of another field.
-            cuts, field = (
-                (cuts[len(settled) :], field) if cuts[: len(settled)] == settled else (settled, field)
-            )
-        reached = place if place != NOWHERE and not cut and _text_of(cuts, field) else ~place
+        uncut = place != NOWHERE
+        if uncut:
+            before, _, field = self._cutter.settled(state)
+            after, held, same = self._cutter.settled(place)
+            source, cuts = moves[after]
+            uncut = source == before and same == field and _text_of((*cuts, *held), field)
+        reached = place if uncut else ~place
         self._table[state, self._cutter.classes == self._cutter.classes[byte]] = reached
         return reached
 
@@ -196,13 +191,15 @@ class UncutText(TableAutomaton):
         return self._cutter.classes
 
     def may_end(self, state: int) -> bool:
-        """Whether what is held back is text."""
-        return _text_of(self._cutter.end(state), self._cutter.field(state))
+        """Whether all that is not certain is text, if nothing follows."""
+        present, _, field = self._cutter.settled(state)
+        reading, cuts, ended = self._cutter.end(state)
+        return reading == present and ended == field and _text_of(cuts, field)
 
-    def holds_many(self, places: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether something is held back."""
+    def waits_many(self, places: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Whether anything is not certain yet."""
         distinct, at = np.unique(places, return_inverse=True)
-        found: NDArray[np.bool_] = np.array([bool(self._cutter.held(one)) for one in distinct.tolist()], bool)
+        found: NDArray[np.bool_] = np.array([self._cutter.waits(one) for one in distinct.tolist()], bool)
         return found[at.ravel()]
 
     def room_for(self, place: int) -> None:

@@ -6,7 +6,7 @@ The mark that is complete first counts, and of those that are complete at one pl
 `ReplyFields.split` is the definition; `RegionsAutomaton` does the same byte by byte, so tokens may straddle marks, for
 these and for whatever else says how replies are cut (`cutting`).
 
-Cost: what may be the beginning of a mark is held back, so a state becomes a handful of states.
+Cost: what may be the beginning of a mark is held back, or read both ways, so a state becomes a handful of states.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from nco_guard.automata.automaton import SINK, Automaton, TableAutomaton
 from nco_guard.automata.charsets import CharClasses
-from nco_guard.automata.combine.cutting import NOWHERE, WHOLE, Cut, Cutter, Cutting, Region
+from nco_guard.automata.combine.cutting import NOWHERE, WHOLE, Cut, Cutter, Cutting, Moves, Region
 from nco_guard.errors import ArgumentValueError
 
 __all__ = ["FieldMark", "RegionsAutomaton", "ReplyFields"]
@@ -142,7 +142,7 @@ class _MarkCutter(Cutter):
         self._regions = regions
         self._places: list[tuple[str, bytes]] = [("", b"")]  # nowhere
         self._ids: dict[tuple[str, bytes], int] = {}
-        self._known: dict[tuple[int, int], tuple[int, tuple[Cut, ...]]] = {}
+        self._known: dict[tuple[int, int], tuple[int, Moves]] = {}
         self._lock = threading.Lock()
         self.start = self._place(regions.first, b"")
         alone = sorted({*b"".join(mark.text.encode() for mark in regions.marks)})
@@ -158,28 +158,34 @@ class _MarkCutter(Cutter):
             found = self._ids[name, held] = len(self._places) - 1
         return found
 
-    def field(self, place: int) -> str:
-        """See `Cutter.field`."""
-        return self._places[place][0]
-
     def held(self, place: int) -> bytes:
         """See `Cutter.held`."""
         return self._places[place][1]
 
-    def end(self, place: int) -> tuple[Cut, ...]:
+    def settled(self, place: int) -> tuple[int, tuple[Cut, ...], str]:
         """What is held back is text."""
         name, held = self._places[place]
-        return (Cut("text", name, held),)
+        return 0, (Cut("text", name, held),), name
 
-    def step(self, place: int, byte: int) -> tuple[int, tuple[Cut, ...]]:
+    def end(self, place: int) -> tuple[int, tuple[Cut, ...], str]:
+        """What is held back is text."""
+        return self.settled(place)
+
+    def begun(self, text: str) -> tuple[int, tuple[tuple[str, bytes], ...]]:
+        """Nothing is read of prompts."""
+        del text
+        return self.start, ((self._regions.first, b""),)
+
+    def step(self, place: int, byte: int) -> tuple[int, Moves]:
         """See `Cutter.step`."""
         if place == NOWHERE:
-            return NOWHERE, ()
+            return NOWHERE, ((0, ()),)
         found = self._known.get((place, byte))
         if found is None:
             name, held = self._places[place]
             with self._lock:
-                found = self._known[place, byte] = self._find(name, held + bytes([byte]))
+                following, cuts = self._find(name, held + bytes([byte]))
+                found = self._known[place, byte] = following, ((0, cuts),)
         return found
 
     def _find(self, name: str, read: bytes) -> tuple[int, tuple[Cut, ...]]:
@@ -203,19 +209,33 @@ def _marks_of(regions: ReplyFields) -> _MarkCutter:
     return _MarkCutter(regions)
 
 
-class _Place(NamedTuple):
-    """Where a reply is: the cutter's place, and what has been read of texts.
+class _Reading(NamedTuple):
+    """What has been read of the texts of a reply.
 
     whole: the state of all that is written; joined: those of the joined fields' texts; own: that of any other, each
-    `_UNBOUND` where there is none. hits: the states in which matches completed with the step to here, and whether the
-    end of a region completed them.
+    `_UNBOUND` where there is none. hits: the states in which matches completed, which are none if another reading
+    holds, and whether the end of a region completed them.
     """
 
-    cut: int
     whole: int
     joined: tuple[int, ...]
     own: int
     hits: tuple[tuple[int, bool], ...] = ()
+
+
+class _Place(NamedTuple):
+    """Where a reply is: the cutter's place, and what has been read in each of its readings.
+
+    hits: those that all readings have had with the step to here.
+    """
+
+    cut: int
+    readings: tuple[_Reading, ...]
+    hits: tuple[tuple[int, bool], ...] = ()
+
+
+def _without(reading: _Reading, certain: Sequence[tuple[int, bool]]) -> _Reading:
+    return reading._replace(hits=tuple(hit for hit in reading.hits if hit not in certain))
 
 
 class RegionsAutomaton(TableAutomaton):
@@ -234,18 +254,26 @@ class RegionsAutomaton(TableAutomaton):
         self._together = regions.together
         # Free fields are no part of the whole, so there it is read once it is certain what a byte belongs to.
         self._late = regions.whole and not {*regions.free}.isdisjoint(regions.names)
-        self._keys: list[_Place] = [_Place(NOWHERE, SINK, (), SINK)]
+        self._keys: list[_Place] = [_Place(NOWHERE, (_Reading(SINK, (), SINK),))]
         self._ids: dict[_Place, int] = {}
         self._spaceless: dict[int, int] = {}
         self._classes: NDArray[np.uint8] | None = None
-        self.start = self._state(self._first(cutter.start, inner.start))
+        self.start = self._state(self._first("", inner.start))
         self.spaceless_start = self._without_space(self.start)
 
-    def _first(self, cut: int, state: int) -> _Place:
-        """An empty reply; `state`: that of the inner automaton after what it continues."""
+    def _first(self, begun: str, state: int) -> _Place:
+        """An empty reply that begins in a prompt; `state`: that of the inner automaton after what it continues."""
+        cut, fields = self.cutter.begun(begun)
         joined = tuple(_UNBOUND if name in self.regions.free else state for name in self._together)
         whole = state if self.regions.whole else _UNBOUND
-        return _Place(cut, whole, joined, self._begun(self.cutter.field(cut)))
+        readings = list[_Reading]()
+        for name, data in fields:
+            own = self._begun(name)
+            for byte in data if own != _UNBOUND else b"":
+                own = self.inner.step(own, byte)
+                own = ~own if own < 0 else own
+            readings.append(_Reading(whole, joined, own))
+        return _Place(cut, tuple(readings))
 
     def _begun(self, name: str) -> int:
         """What has been read of a field's own text when a region of it begins."""
@@ -268,19 +296,12 @@ class RegionsAutomaton(TableAutomaton):
 
     def read_prompt(self, context: Iterable[int]) -> int:
         """See `Automaton.read_prompt`."""
-        return self._state(self._first(self.cutter.start, self.inner.read_prompt(context)))
+        return self._state(self._first("", self.inner.read_prompt(context)))
 
     def begin(self, text: str, *, context: bytes = b"", spaceless: bool = False) -> int:
         """The state of an empty reply that begins in a prompt, with this text. Matches in that do not count."""
-        cut, cuts = self.cutter.begun(text)
-        place = self._first(cut, self.inner.read_prompt(context) if context else self.inner.start)
-        own = place.own
-        if own != _UNBOUND:
-            begins = max((at for at, cut in enumerate(cuts) if cut.kind == "begin"), default=-1)
-            for byte in b"".join(cut.data for cut in cuts[begins + 1 :] if cut.kind == "text"):
-                own = self.inner.step(own, byte)
-                own = ~own if own < 0 else own
-        state = self._state(place._replace(own=own))
+        first = self.inner.read_prompt(context) if context else self.inner.start
+        state = self._state(self._first(text, first))
         return state if context or not spaceless else self._without_space(state)
 
     def _find(self, state: int, byte: int) -> int:
@@ -294,30 +315,27 @@ class RegionsAutomaton(TableAutomaton):
         return reached
 
     def _follow(self, place: _Place, byte: int) -> int:
-        cut, cuts = self.cutter.step(place.cut, byte)
+        cut, moves = self.cutter.step(place.cut, byte)
         if cut == NOWHERE:
             return SINK
-        whole, hits = place.whole, list[tuple[int, bool]]()
-        if whole != _UNBOUND and not self._late:
-            whole = self._through(whole, bytes([byte]), hits)
-        read = self._read(whole, place.joined, place.own, cuts, hits)
-        if self.cutter.certain(cut):
-            self._read(*read, self.cutter.settled(cut)[0], hits)
-        state = self._state(_Place(cut, *read, tuple(dict.fromkeys(hits)) if hits else ()))
-        return ~state if hits else state
+        data, readings = bytes([byte]), list[_Reading]()
+        for at, cuts in moves:
+            before = place.readings[at]
+            if before.whole != _UNBOUND and not self._late:
+                hits = [*before.hits]
+                before = before._replace(whole=self._through(before.whole, data, hits), hits=(*hits,))
+            readings.append(self._read(before, cuts))
+        # One of them will hold, so what all of them say is certain.
+        certain = [hit for hit in readings[0].hits if all(hit in other.hits for other in readings)]
+        left = [_without(reading, certain) for reading in readings] if certain else readings
+        state = self._state(_Place(cut, tuple(left), tuple(certain)))
+        return ~state if certain else state
 
-    def _read(
-        self,
-        whole: int,
-        before: tuple[int, ...],
-        own: int,
-        cuts: Sequence[Cut],
-        hits: list[tuple[int, bool]],
-    ) -> tuple[int, tuple[int, ...], int]:
-        """The states of all texts after what has become certain; completed matches are added to `hits`."""
+    def _read(self, before: _Reading, cuts: Sequence[Cut]) -> _Reading:
+        """A reading after what has become certain of it."""
         if not cuts:
-            return whole, before, own
-        joined = [*before]
+            return before
+        whole, own, joined, hits = before.whole, before.own, [*before.joined], [*before.hits]
         for kind, name, data in cuts:
             if kind == "begin":
                 own = self._begun(name)
@@ -338,7 +356,7 @@ class RegionsAutomaton(TableAutomaton):
                 own = current
             else:
                 joined[at] = current
-        return whole, tuple(joined), own
+        return _Reading(whole, tuple(joined), own, tuple(dict.fromkeys(hits)))
 
     def _through(self, state: int, data: bytes, hits: list[tuple[int, bool]]) -> int:
         if state == _UNBOUND:
@@ -354,33 +372,31 @@ class RegionsAutomaton(TableAutomaton):
         """The cutter's place; 0 for a state in which nothing of a reply matters."""
         return self._keys[state].cut
 
-    def _current(self, joined: tuple[int, ...], own: int, name: str) -> int:
-        return joined[self._together.index(name)] if name in self._together else own
+    def _current(self, reading: _Reading, name: str) -> int:
+        return reading.joined[self._together.index(name)] if name in self._together else reading.own
 
     def released(self, state: int) -> tuple[tuple[int, ...], bool]:
         """The inner states that read what is text of the field from here on, behind what is settled then; and whether a
         match completed in that. None where no rule looks at the field, nor at the whole.
         """
-        place, hits = self._keys[state], list[tuple[int, bool]]()
-        cuts, name = self.cutter.settled(place.cut)
-        whole, joined, own = self._read(place.whole, place.joined, place.own, cuts, hits)
-        found = [each for each in (whole, self._current(joined, own, name)) if each != _UNBOUND]
+        place = self._keys[state]
+        at, cuts, name = self.cutter.settled(place.cut)
+        reading = self._read(place.readings[at], cuts)
+        found = [each for each in (reading.whole, self._current(reading, name)) if each != _UNBOUND]
         if self._late and name in self.regions.free:
             found = []
         if state in self._spaceless:
             found = [self.inner.spaceless_start if each == self.inner.start else each for each in found]
-        return tuple(dict.fromkeys(found)), bool(hits)
+        return tuple(dict.fromkeys(found)), bool(reading.hits)
 
     def ended(self, state: int) -> tuple[tuple[int, bool], ...]:
         """The inner states in which matches complete if the reply ends here, and whether its end completes them."""
-        place, hits = self._keys[state], list[tuple[int, bool]]()
-        cuts = self.cutter.end(place.cut)
-        whole, joined, own = self._read(place.whole, place.joined, place.own, cuts, hits)
+        place = self._keys[state]
+        at, cuts, name = self.cutter.end(place.cut)
+        reading = self._read(place.readings[at], cuts)
+        hits = [*reading.hits]
         # Fields that are over were asked when they ended.
-        name = next(
-            (cut.field for cut in reversed(cuts) if cut.kind == "begin"), self.cutter.field(place.cut)
-        )
-        for each in (self._current(joined, own, name), whole):
+        for each in (self._current(reading, name), reading.whole):
             if not hits and each != _UNBOUND and not self.inner.may_end(each):
                 hits.append((each, True))
         return tuple(hits)
@@ -418,10 +434,17 @@ class RegionsAutomaton(TableAutomaton):
             return 255
         place = self._keys[state]
         held = len(self.cutter.held(place.cut))
-        read = [each for each in (*place.joined, place.own) if each != _UNBOUND]
-        far = [self.inner.distance(each) - held for each in [*read, self.inner.start]]
-        if place.whole != _UNBOUND:
-            far.append(self.inner.distance(place.whole) - (held if self._late else 0))
+        far = [self.inner.distance(self.inner.start) - held]
+        for reading in place.readings:
+            if reading.hits:
+                return 0
+            far += [
+                self.inner.distance(each) - held
+                for each in (*reading.joined, reading.own)
+                if each != _UNBOUND
+            ]
+            if reading.whole != _UNBOUND:
+                far.append(self.inner.distance(reading.whole) - (held if self._late else 0))
         return max(0, min(255, *far))
 
     @property

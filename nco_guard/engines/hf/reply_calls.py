@@ -244,9 +244,7 @@ class ReplyCall(Generic[_AGuard]):
         if self._form is None or shaped or elsewhere or not FormatFields.followed(self._form):
             return None
         begun = begun_in(self._form, self._prefix, self.begun)
-        # Of a shape, names in marks are those of the tools.
-        calls = self.tools is not None and (self._calls or FormatFields.bounded_calls(self._form))
-        return FormatFields(self._form, calls=calls, hidden=self._hidden, begun=begun)
+        return FormatFields(self._form, calls=self.tools is not None, hidden=self._hidden, begun=begun)
 
     def _shaped(self) -> _AGuard:
         """The guard by which the reply is also of the shape."""
