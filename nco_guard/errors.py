@@ -187,6 +187,13 @@ class ShapeError(NCOGuardError, ValueError):
         self.place = place
 
 
+class ShapeLimitError(ShapeError):
+    """Whether anything of a shape can be written was not decided within the bounds of the search, or of the library.
+
+    It need not contradict the policy; a narrower shape (a pattern without `.*`, less `minLength`) may be decided.
+    """
+
+
 class ContradictionError(ShapeError):
     """A schema asks for what the policy forbids, so that nothing can be written that keeps both.
 

@@ -23,6 +23,7 @@ MADE: dict[type[errors.NCOGuardError], Callable[[], errors.NCOGuardError]] = {
     errors.ViolationError: lambda: errors.ViolationError(("a", "b"), "model output"),
     errors.RedactionError: lambda: errors.RedactionError(("a", "b")),
     errors.ShapeError: lambda: errors.ShapeError("not so", place="#/properties/age"),
+    errors.ShapeLimitError: lambda: errors.ShapeLimitError("not decided", place="#/properties/age"),
     errors.ContradictionError: lambda: errors.ContradictionError([("#/properties/age", ("a", "b"))]),
     errors.InputError: lambda: errors.InputError("file.txt", "is empty", line=3),
     errors.MissingExtraError: lambda: errors.MissingExtraError("this", "hf"),

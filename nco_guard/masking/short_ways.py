@@ -73,6 +73,7 @@ class ShortWays:
         self.single: NDArray[np.uint8] = tree.byte[1:last][tree.exact[1:last] > 0]
         self._tree = tree
         self._needed: dict[bytes, int] = {}
+        self._last: tuple[bytes, list[int]] = (b"", [0])
         found = [([], 0), *((list(text), tokens) for text, tokens in short_ways(self._tokens_needed))]
         self.tokens: NDArray[np.int64] = np.array([tokens for _, tokens in found], np.int64)
         self.every: int = (1 << len(found)) - 1
@@ -115,9 +116,17 @@ class ShortWays:
         return known
 
     def _tokens_needed(self, text: bytes) -> int:
+        # Who asks of a text often asks of what is left of it, byte by byte.
+        whole, fewest = self._last
+        if not whole.endswith(text):
+            whole, fewest = self._last = text, self._needed_from_each(text)
+        return fewest[len(whole) - len(text)]
+
+    def _needed_from_each(self, text: bytes) -> list[int]:
+        """With how many tokens what is left of a text from each place on can be written at least."""
         tree = self._tree
-        fewest = [0] + [NEVER] * len(text)
-        for start in range(len(text)):
+        fewest = [NEVER] * len(text) + [0]
+        for start in range(len(text) - 1, -1, -1):
             node, end = 0, start
             while end < len(text):
                 first = int(tree.first_child[node])
@@ -127,8 +136,8 @@ class ShortWays:
                     break
                 end += 1
                 if tree.exact[node]:
-                    fewest[end] = min(fewest[end], fewest[start] + 1)
-        return fewest[-1]
+                    fewest[start] = min(fewest[start], fewest[end] + 1)
+        return fewest
 
     def ids_of(self, text: bytes) -> list[int]:
         """The tokens that are a text."""

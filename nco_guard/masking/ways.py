@@ -113,13 +113,19 @@ class Ways:
         found = np.zeros(len(states), np.int16)
         left = np.flatnonzero(automaton.distances(states) <= len(text))
         reached = states[left]
-        for place, byte in enumerate(text, start=1):
+        place = 0
+        while place < len(text):
             if not len(left):
                 return found
+            byte, before = text[place], reached
             reached = automaton.step_many(reached, np.full(len(left), byte, np.uint8))
+            place += 1
             if reached.min() < 0:
                 found[left[reached < 0]] = place
                 left, reached = left[reached >= 0], reached[reached >= 0]
+            elif text[place : place + 1] == text[place - 1 : place] and np.array_equal(reached, before):
+                # However often the same byte comes.
+                place = len(text) - len(text[place:].lstrip(text[place - 1 : place]))
         found[left[~automaton.may_end_many(reached)]] = len(text)
         return found
 

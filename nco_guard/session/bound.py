@@ -19,6 +19,7 @@ from nco_guard.errors import (
     MissingExtraError,
     PolicyError,
     ShapeError,
+    ShapeLimitError,
     StateLimitError,
     UnsupportedError,
 )
@@ -142,6 +143,12 @@ class BoundGuard(Shared):
         if len(tables.forbidden(start)) < self.vocabulary.width:
             return
         alone = self._states is not None and len(self._states.exits(self._states.start).ids)
+        if tables.stuck(start):
+            raise ShapeLimitError(
+                "no text of this shape was found, and that there is none was not proved: the search for one met its "
+                "bound; narrow the shape (less minLength or minItems, a pattern whose matches are short), or widen the "
+                "policy"
+            )
         under = (
             f" under the policy {self.policy.name!r}{self._what_bars()}" if alone else " by this tokenizer"
         )

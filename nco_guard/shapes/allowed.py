@@ -17,7 +17,6 @@ bounds; what they leave open is no proof.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,71 +25,25 @@ from heapq import heappop, heappush
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from nco_guard.automata import LITERALS, AlternatingMachine, Automaton, ClassAutomaton
+from nco_guard.automata import LITERALS, Automaton
 from nco_guard.automata.charsets import CharClasses, same_letter, word
-from nco_guard.automata.patterns.parsing import parse
 from nco_guard.compiler import CompiledPolicy
 from nco_guard.compiler.constraints import Constraint, group_constraint, own_constraint
 from nco_guard.errors import PatternError, StateLimitError
 from nco_guard.policy import AutomatonRule
+from nco_guard.shapes.needed import FORMATS, NUMBERS, OUT_OF_REACH, NeededPattern, some_characters
 
-__all__ = ["FORMATS", "HardRules", "Verdict", "ecma", "hard_rules"]
+__all__ = ["HardRules", "Verdict", "hard_rules"]
 
 # Steps of automata in one search, before it is given up.
 _STEPS = 400_000
 # Steps of one rule by which it is found what may precede a value.
 _AROUND = 10_000
-# States of a pattern whose distances are known.
-_DISTANCES = 3000
-_DONE = -1  # what is required has been read
-_FAR = 1 << 30
 _BEFORE = ":[,{ \t\n\r"
 _BEHIND = ",]} \t\n\r"
 # What stands before a string, and before any other value, mostly.
 _QUOTED = ('"', ': "', ', "', '["', ':"', '\n  "')
 _BESIDE = ("", ":", ": ", ", ", "[", "\n  ")
-_SURROGATES = (0xD800, 0xE000)
-
-_HEX = "[0-9a-fA-F]"
-_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_ATEXT = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_DATE = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-_DOMAIN = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[^\]]*\])"
-#: What strings of a format look like; at least those that are of it.
-FORMATS = {
-    "date": _DATE,
-    "time": _TIME,
-    "date-time": f"{_DATE}[Tt]{_TIME}",
-    "duration": "P[0-9YMWDTHS]+",
-    "uuid": f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}",
-    "ipv4": rf"{_OCTET}(?:\.{_OCTET}){{3}}",
-    "ipv6": "[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
-    "hostname": rf"{_LABEL}(?:\.{_LABEL})*",
-    "email": rf'(?:{_ATEXT}(?:\.{_ATEXT})*|"[ -~]*")@{_DOMAIN}',
-    "uri": "[A-Za-z][A-Za-z0-9+.-]*:[!-~]*",
-}
-_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_NUMBERS = {"integer": "-?(?:0|[1-9][0-9]*)", "number": _NUMBER}
-_SPACES = r" \t\n\v\f\r\u00a0\ufeff\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-
-
-def ecma(pattern: str) -> str:
-    r"""A pattern of JSON Schema for Python's `re` with `re.ASCII`, which is ECMA-262's but for `$`, `.`, `\s`."""
-    outside = {"$": r"\Z", ".": r"[^\n\r\u2028\u2029]", r"\s": f"[{_SPACES}]", r"\S": f"[^{_SPACES}]"}
-    found: list[str] = []
-    inside = False
-    for piece in re.findall(r"\\.|[\s\S]", pattern):
-        if inside:
-            inside = piece != "]"
-            found.append(_SPACES if piece == r"\s" else piece)
-        else:
-            inside = piece == "["
-            found.append(outside.get(piece, piece))
-    return "".join(found)
 
 
 @dataclass(frozen=True)
@@ -107,71 +60,6 @@ class Verdict:
 
 
 _OPEN = Verdict(decided=False)
-
-
-class _Needed:
-    """A pattern that a string must hold a match of, as an automaton; `whole`: must be a match of.
-
-    Errors: `PatternError` for what cannot be read.
-    """
-
-    def __init__(self, pattern: str, *, whole: bool = False) -> None:
-        node = parse(rf"\A(?:{pattern})\Z" if whole else ecma(pattern), re.ASCII)
-        self.automaton = ClassAutomaton(AlternatingMachine(node), absorbing=True)
-        self._left: dict[int, int] | None = None
-
-    def step(self, state: int, text: bytes) -> int:
-        """The state after a character."""
-        return state if state == _DONE else max(self.automaton.read(state, text), _DONE)
-
-    def met(self, state: int) -> bool:
-        """Whether the string may end there."""
-        return state == _DONE or not self.automaton.may_end(state)
-
-    def left(self, state: int) -> int:
-        """How many characters are needed at least before it is met; 0 where that is not known."""
-        if state == _DONE:
-            return 0
-        if self._left is None:
-            self._left = self._distances()
-        return self._left.get(state, _FAR) if self._left else 0
-
-    def _distances(self) -> dict[int, int]:
-        characters = [code.encode() for code in _characters([self.automaton.kinds])]
-        found, waiting, back = {self.automaton.start}, [self.automaton.start], dict[int, set[int]]()
-        while waiting:
-            state = waiting.pop()
-            for character in characters:
-                after = self.step(state, character)
-                back.setdefault(after, set()).add(state)
-                if after != _DONE and after not in found:
-                    found.add(after)
-                    waiting.append(after)
-            if len(found) > _DISTANCES:
-                return {}
-        level = {state for state in found if self.met(state)} | {_DONE}
-        left = dict.fromkeys(level, 0)
-        steps = 0
-        while level:
-            steps += 1
-            level = {one for state in level for one in back.get(state, ())} - left.keys()
-            left |= dict.fromkeys(level, steps)
-        return left
-
-
-def _characters(kinds: Iterable[CharClasses]) -> list[str]:
-    """A character of each kind that any of these tell apart; one that can be seen where there is one."""
-    kinds = list(kinds)
-    starts = {_SURROGATES[1], *(start for one in kinds for start in one.starts.tolist())}
-    edges = np.array(sorted(starts), np.uint32)
-    ascii_ = np.arange(0x21, 0x7F, dtype=np.uint32)
-    codes = np.concatenate([ascii_, edges])
-    rows = zip(*(one.of(codes).tolist() for one in kinds), strict=True) if kinds else iter([()] * len(codes))
-    found: dict[tuple[int, ...], str] = {}
-    for code, row in zip(codes.tolist(), rows, strict=True):
-        if not _SURROGATES[0] <= code < _SURROGATES[1]:
-            found.setdefault(row, chr(code))
-    return [*found.values()]
 
 
 class _Watched:
@@ -223,7 +111,7 @@ class _Watched:
     @cached_property
     def _anywhere(self) -> frozenset[int] | None:
         """The states that some text leads to; None for too many."""
-        characters = _characters([self.kinds])
+        characters = some_characters([self.kinds])
         found, waiting = {self.automaton.start}, [self.automaton.start]
         steps = 0
         while waiting:
@@ -332,21 +220,23 @@ class HardRules:
         key = ("string", pattern, format, low, high)
         if key not in self._searched:
             try:
-                needed = [] if pattern is None else [_Needed(pattern)]
+                needed = [] if pattern is None else [NeededPattern(pattern)]
             except PatternError:
                 return _OPEN
             if format in FORMATS:
-                needed.append(_Needed(FORMATS[format], whole=True))
+                needed.append(NeededPattern(FORMATS[format], whole=True))
             self._searched[key] = self._search(needed, low, high, quoted=True)
         return self._searched[key]
 
     def of_numbers(self, kind: str) -> Verdict:
         """Whether an "integer" or a "number" is left."""
         if kind not in self._searched:
-            self._searched[kind] = self._search([_Needed(_NUMBERS[kind], whole=True)], 0, None, quoted=False)
+            self._searched[kind] = self._search(
+                [NeededPattern(NUMBERS[kind], whole=True)], 0, None, quoted=False
+            )
         return self._searched[kind]
 
-    def _search(self, needed: list[_Needed], low: int, high: int | None, *, quoted: bool) -> Verdict:
+    def _search(self, needed: list[NeededPattern], low: int, high: int | None, *, quoted: bool) -> Verdict:
         def searched(watched: list[_Watched], *, wide: bool) -> tuple[Verdict, _Search]:
             search = _Search(watched, needed, low, high, quoted=quoted, wide=wide, steps=self._steps)
             return search.run(), search
@@ -404,7 +294,7 @@ class _Search:
     def __init__(
         self,
         watched: list[_Watched],
-        needed: list[_Needed],
+        needed: list[NeededPattern],
         low: int,
         high: int | None,
         *,
@@ -434,7 +324,7 @@ class _Search:
 
     def _run(self) -> Verdict:
         kinds = [one.kinds for one in self._alone or self._placed]
-        characters = _characters([*kinds, *(one.automaton.kinds for one in self._needed)])
+        characters = some_characters([*kinds, *(one.automaton.kinds for one in self._needed)])
         start: _Place = (
             tuple(one.automaton.start for one in self._needed),
             0,
@@ -470,7 +360,7 @@ class _Search:
             return None
         text = character.encode()
         needs = tuple([one.step(state, text) for one, state in zip(self._needed, needs, strict=True)])
-        if any(one.left(state) == _FAR for one, state in zip(self._needed, needs, strict=True)):
+        if any(one.left(state) == OUT_OF_REACH for one, state in zip(self._needed, needs, strict=True)):
             return None
         states: list[int] = []
         for one, state in zip(self._alone, alone, strict=True):

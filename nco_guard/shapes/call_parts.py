@@ -6,7 +6,7 @@ Both are made from the same parts, so what a grammar lets come always has a plac
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -380,6 +380,14 @@ class PartPlaces:
             return config, leaf.json, config[1].json
         return None
 
+    def alike(self, place: frozenset[_Config]) -> Hashable:
+        """See `Places`."""
+        found = self._json(place)
+        alike = None if found is None else found[1].alike(found[2])
+        if found is None or alike == found[1].kind(found[2]):
+            return self.kind(place)
+        return found[0][0], found[0][2], alike
+
     def plain(self, place: frozenset[_Config], way: bytes) -> bool:
         """See `Places`."""
         found = self._json(place)
@@ -404,6 +412,11 @@ class PartPlaces:
     def watches(self) -> bool:
         """See `Places`."""
         return any(isinstance(one, JsonLeaf) and one.places.watches for one, _ in self._net.leaves.values())
+
+    def toward(self, place: frozenset[_Config]) -> Iterable[bytes]:
+        """See `Places`."""
+        found = self._json(place)
+        return () if found is None else found[1].toward(found[2])
 
     def after_others(self, place: frozenset[_Config]) -> tuple[Hashable, list[bytes]] | None:
         """See `Places`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,14 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nco_guard.errors import MissingExtraError, ShapeError
+from nco_guard.errors import MissingExtraError, ShapeError, ShapeLimitError
 from nco_guard.tokens import Vocabulary
 
 __all__ = ["GrammarReader", "Tokenizer", "check_json_of", "complaint", "in_lark", "tokenizer_of"]
 
 _WHERE = re.compile(r"^(?:error: |at \d+\(\d+\): )")  # the line is that of a grammar with one more in front
 # Text in which several marks are looked for takes more than the library allows otherwise.
-_FUEL = {"initial_lexer_fuel": 20_000_000, "step_lexer_fuel": 5_000_000}
+_LIMITS = {
+    "initial_lexer_fuel": 20_000_000,
+    "step_lexer_fuel": 5_000_000,
+    # An object has four for each of its properties.
+    "max_items_in_row": 100_000,
+    "step_max_items": 1_000_000,
+}
+# Texts at which the library stands, kept for who goes on from there.
+_KEPT = 64
 _LEAST = -(2**63)
 _BYTES = tuple(bytes([byte]) for byte in range(256))
 
@@ -77,7 +86,7 @@ def tokenizer_of(vocabulary: Vocabulary | None, *, first: bool = False) -> Token
 
 def complaint(grammar: str) -> str | None:
     """What the library says against a grammar, in one line and without a piece of the grammar; None: nothing."""
-    limits = _library().LLParserLimits(verbose_errors=False, **_FUEL)
+    limits = _library().LLParserLimits(verbose_errors=False, **_LIMITS)
     said = str(_library().LLMatcher.validate_grammar(grammar, tokenizer_of(None).made, limits=limits))
     if not said or said.startswith("WARNING"):
         return None
@@ -113,25 +122,37 @@ def in_lark(pattern: str) -> str:
 class GrammarReader:
     """A text of a grammar under way; `at` brings copies to where texts stand.
 
-    Errors: what is given to `at` and `mask` must have been let come before.
+    What is given to `at` and `mask` must have been let come before. Errors: `ShapeLimitError`, of the library's limits.
     """
 
     def __init__(self, grammar: str, tokenizer: Tokenizer) -> None:
         library = _library()
-        limits = library.LLParserLimits(verbose_errors=False, **_FUEL)
+        limits = library.LLParserLimits(verbose_errors=False, **_LIMITS)
         self._first = tokenizer.first
         self._start: Any = library.LLMatcher(tokenizer.made, grammar, log_level=0, limits=limits)
+        self._kept: OrderedDict[bytes, Any] = OrderedDict([(b"", self._start)])
 
     def at(self, text: bytes) -> Any:
-        """The library's matcher after a text."""
-        found = self._start.deep_copy()
-        if text:
-            found.consume_tokens([self._first + byte for byte in text])
-        return found
+        """The library's matcher after a text: a copy."""
+        known = self._kept.get(text)
+        if known is None:
+            # Who goes on does so from where somebody stood shortly before, mostly.
+            begun = max((each for each in self._kept if text.startswith(each)), key=len)
+            known = self._kept[begun].deep_copy()
+            known.consume_tokens([self._first + byte for byte in text[len(begun) :]])
+            self._kept[text] = known
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+                self._kept[b""] = self._start
+        else:
+            self._kept.move_to_end(text)
+        return known.deep_copy()
 
     def mask(self, found: Any) -> NDArray[np.bool_]:
         """Which tokens it lets come, bytes behind them; and at last whether the text may end."""
         packed = np.frombuffer(found.compute_bitmask(), np.uint8)
+        if found.is_error():
+            raise ShapeLimitError(f"a limit of the library was met: {found.get_error().splitlines()[0]}")
         return np.unpackbits(packed, bitorder="little")[: self._first + 257].astype(bool)
 
     def leads(self, found: Any, data: bytes, *, ends: bool = False) -> bool:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nco_guard.shapes.exact_numbers import NumberSets, is_one, may_begin, numbers_of, wide_numbers
 from nco_guard.shapes.keywords import schema_parts
+from nco_guard.shapes.rests import JsonRests
 
 __all__ = ["JsonPlaces"]
 
@@ -48,6 +49,8 @@ _FREE_OF = {
     "array": {*_OF_STRINGS, *_OF_NUMBERS, *_OF_ARRAYS, *_OF_OBJECTS, "pattern", "format"},
     "object": {*_OF_STRINGS, *_OF_NUMBERS, *_OF_ARRAYS, *_OF_OBJECTS, "pattern", "format"},
 }
+# What is known of schemas of strings, their patterns and formats read.
+_ASKED = {*_FREE_OF["string"], *_SAID, *_COMBINED, "type", "pattern", "format"}
 # In place of all keys that a schema does not name.
 _FURTHER = "\0"
 # Characters under way: 1 to 3 bytes are still to come; 4 to 7 where the next one is not free.
@@ -111,6 +114,7 @@ class JsonPlaces:
         self._numbers: dict[object, int] = {}
         self._within: dict[tuple[int, str | int], int] = {}
         self._tails: dict[tuple[int, str], int] = {}
+        self._rests = JsonRests()
         self.start = _Json((), "value", self._set([schema]))
 
     # -- schemas -----------------------------------------------------------------------------------------------
@@ -189,18 +193,16 @@ class JsonPlaces:
 
     def _child(self, frame: _Frame, name: str | int) -> int:
         """The schemas of what stands under a key, or at a place."""
-        node = self._only(frame.nodes, "object" if frame.kind == "{" else "array")
-        if node is None:
-            return self._set([True])
         key = (frame.nodes, name)
         if key not in self._within:
-            if isinstance(name, str):
-                properties = node.get("properties", {})
-                child = properties[name] if name in properties else node.get("additionalProperties", True)
+            kind = "object" if frame.kind == "{" else "array"
+            node = self._only(frame.nodes, kind)
+            if node is not None:
+                self._within[key] = self._set([_under(node, name)])
             else:
-                first = node.get("prefixItems", ())
-                child = first[name] if name < len(first) else node.get("items", True)
-            self._within[key] = self._set([child])
+                # Which of them it is, is not known; proposals are made of all.
+                several = [_under(each, name) for each in self._sets[frame.nodes] if _admits(each, kind)]
+                self._within[key] = self._set([True, *several, _UNKNOWN])
         return self._within[key]
 
     def _named(self, frame: _Frame, raw: bytes) -> _Frame | None:
@@ -325,6 +327,34 @@ class JsonPlaces:
         frame = other.frames[-1]._replace(written=frozenset())
         other = other._replace(frames=(*other.frames[:-1], frame), tail=b"?")
         return other, [_said(name)[len(place.tail) : -1] for name in self._open_name(place)[1]]
+
+    def toward(self, place: _Json) -> Iterable[bytes]:
+        """See `Places`."""
+        if place.escape or place.inside:
+            return ()
+        if place.mode in ("value", "first", "number"):
+            return self._rests.of_number(self._sets[place.nodes], place.tail)
+        if place.mode == "name":
+            nodes = place.frames[-1].nodes
+            return map(_ended, self._rests.of_name(nodes, self._sets[nodes], place.tail))
+        if place.mode != "string":
+            return ()
+        admitting = self._of_strings(place)
+        length = -1 if self._counted(place.nodes, "string") < 0 else place.length
+        return map(_ended, self._rests.of_string(place.nodes, admitting, place.tail, length))
+
+    def _of_strings(self, place: _Json) -> list[Node]:
+        return [node for node in self._sets[place.nodes] if _admits(node, "string")]
+
+    def alike(self, place: _Json) -> Hashable:
+        """See `Places`: of the content of a string, what its patterns, formats and lengths say of it."""
+        if place.mode != "string" or place.depth >= 0 or not place.tail:
+            return self.kind(place)
+        if any(name not in _ASKED for node in self._of_strings(place) for name in node):
+            return self.kind(place)
+        whole = place.tail.removesuffix(place.escape).decode(errors="ignore").encode()
+        stands = self._rests.stands(place.nodes, self._of_strings(place), whole)
+        return place._replace(tail=b""), stands
 
     def after_characters(self, place: _Json, count: int) -> _Json | None:
         """See `Places`."""
@@ -480,6 +510,15 @@ class JsonPlaces:
         return place._replace(tail=tail, length=more)
 
 
+def _under(node: Node, name: str | int) -> Any:
+    """What a schema says of what stands under a key, or at a place."""
+    if isinstance(name, str):
+        properties = node.get("properties", {})
+        return properties[name] if name in properties else node.get("additionalProperties", True)
+    first = node.get("prefixItems", ())
+    return first[name] if name < len(first) else node.get("items", True)
+
+
 def _named_by(node: Node | None) -> tuple[str, ...]:
     """The keys that a schema names, in the order in which they come."""
     if node is None:
@@ -496,6 +535,10 @@ def _said(name: str) -> bytes:
 _BEGUN_ESCAPES = frozenset(
     _said(chr(code))[1:end] for code in (*range(0x20), 0x22, 0x5C) for end in range(2, len(_said(chr(code))))
 )
+
+
+def _ended(rest: str) -> bytes:
+    return _said(rest)[1:]
 
 
 def _in_short(tail: bytes) -> bytes:

@@ -273,7 +273,7 @@ class Shape:
                 )
             except PolicyError:
                 pass
-        return TextPlaces()
+        return TextPlaces(self.grammar)
 
 
 def _schema_of(given: Any) -> Mapping[str, Any] | bool:

@@ -38,6 +38,11 @@ _BACK = 200
 # Other bytes that are tried for a shorter one: of each place, and in all.
 _KINDS = 12
 _LOOKED = 150
+_NEVER = 1 << 29
+# Bytes after which other proposals are looked for.
+_SOON = 8
+# Bytes of a way that is made shorter.
+_LONG = 300
 # What is written first where there is a choice: what closes, then what may be the whole of a value.
 _BRACKETS = b"}]"
 _PAIRS = {b"{": 0x7D, b"[": 0x5D}
@@ -110,9 +115,12 @@ class ShapeStates:
         self._at: list[Any] = []
         self._next: list[dict[int, int]] = []
         self._ends: dict[int, bool] = {}
+        self._alike: dict[int, Hashable] = {}
         self._letters: dict[int, list[tuple[bytes, int]]] = {}
         self._exits: dict[int, Exits] = {}
         self._ways: dict[Hashable, bytes | None] = {}
+        #: Of which what is left is noted too, byte by byte.
+        self._noted: dict[Hashable, bytes] = {}
         self._dead = set[Hashable]()
         #: Grows where a shorter way is found from a place than was known.
         self.version = 0
@@ -341,6 +349,17 @@ class ShapeStates:
         """The place that a state is, as in `Exits`."""
         return self._places.kind(self._at[state]), False
 
+    def alike(self, state: int) -> Hashable:
+        """Equal for states of which one stands for all in a search, most likely."""
+        known = self._alike.get(state)
+        if known is None:
+            known = self._alike[state] = self._places.alike(self._at[state])
+        return known
+
+    def one_of_its_kind(self, state: int) -> bool:
+        """Whether that is no guess."""
+        return self.alike(state) == self._places.kind(self._at[state])
+
     def plain(self, state: int, way: bytes) -> bool:
         """Whether a way will do in all states that are the same `place`."""
         return self._places.plain(self._at[state], way)
@@ -352,6 +371,21 @@ class ShapeStates:
             self._ways[key] = self._new_way(self._texts[state], self._at[state])
         return self._ways[key]
 
+    def other_ways(self, state: int) -> Iterator[bytes]:
+        """Other ways: those that begin with what else is proposed for what is being written, or soon after."""
+        own, text, at = self.way(state) or b"", self._texts[state], self._at[state]
+        for begin in range(min(_SOON, len(own)) + 1):
+            rests = [own[:begin] + rest for rest in self._places.toward(at) if rest]
+            if not rests:
+                at = self._places.feed(at, own[begin : begin + 1])
+                continue
+            for rest in rests:
+                after = self.read(state, rest) if self._bytes.leads(self._bytes.at(text), rest) else REFUSED
+                way = None if after == REFUSED else self.way(after)
+                if way is not None and rest + way != own:
+                    yield rest + way
+            return
+
     def note(self, state: int, way: bytes) -> None:
         """Remember a way, and what is left of it from place to place, where they are shorter than those known."""
         self._note(self._at[state], way)
@@ -362,45 +396,71 @@ class ShapeStates:
             known = self._ways.get(key)
             if known is None or self.needed(rest) < self.needed(known):
                 self.version += key in self._ways
-                self._ways[key] = rest
+                self._ways[key] = self._noted[key] = rest
+            elif known == rest:
+                if self._noted.get(key) == rest:
+                    return  # so is what is left of it from there
+                self._noted[key] = rest
             place = self._places.feed(place, way[begin : begin + 1])
 
     def _new_way(self, text: bytes, at: Any) -> bytes | None:
-        way = self._close(text, at, _LONGEST)
-        return None if way is None else self._shortened(text, at, way)
+        way, proposed = self._close(text, at, _LONGEST)
+        return None if way is None else self._shortened(text, at, way, proposed)
 
-    def _close(self, text: bytes, at: Any, longest: int) -> bytes | None:
-        """A way to the end, by the bytes that may come, those first that close something."""
+    def _close(self, text: bytes, at: Any, longest: int) -> tuple[bytes | None, set[int]]:
+        """A way to the end: what is proposed for what is being written, else the bytes that may come, those first that
+        close something; and which places of it were proposed.
+        """
         found, way, written = self._bytes.at(text), bytearray(), dict[int, int]()
-        trail: list[tuple[Any, NDArray[np.bool_]]] = []
-        back = 0
-        mask = self._bytes.mask(found)
+        trail: list[tuple[Any, NDArray[np.bool_] | None]] = []
+        proposed, plan, back = set[int](), b"", 0
+        mask: NDArray[np.bool_] | None = None
         while not (found.is_accepting() and self._places.may_end(at)):
-            last = bytes(way[-1:]) or text[-1:]
-            byte = self._toward_end(at, mask, written, last) if len(way) < longest else None
-            if byte is None and not trail and len(way) < longest:
-                self._dead.add((self._places.kind(at), False))
-            if byte is None and (len(way) >= longest or not trail or back >= _BACK):
-                return None
+            plan = plan or (b"" if back else self._proposal(found, at))
+            if plan and len(way) < longest:
+                proposed.add(len(way))
+                byte: int | None = plan[0]
+            else:
+                mask = self._bytes.mask(found) if mask is None else mask
+                last = bytes(way[-1:]) or text[-1:]
+                byte = self._toward_end(at, mask, written, last) if len(way) < longest else None
             if byte is None:
+                if not trail and len(way) < longest:
+                    self._dead.add((self._places.kind(at), False))
+                if len(way) >= longest or not trail or back >= _BACK:
+                    return None, proposed
                 # Only a key that stands already leads to where nothing may come.
                 at, mask = trail.pop()
-                mask[way.pop()] = False
+                gone = way.pop()
                 found, back = self._bytes.at(text + way), back + 1
+                mask = self._bytes.mask(found) if mask is None else mask
+                mask[gone] = False
                 continue
             after = self._places.feed(at, bytes([byte]))
-            if after is None:
+            if after is None and mask is not None:
                 mask[byte] = False
                 continue
-            if not found.consume_tokens([byte]):
-                return None
+            if after is None or not found.consume_tokens([byte]):
+                return None, proposed
             trail.append((at, mask))
-            at, mask = after, self._bytes.mask(found)
+            at, mask, plan = after, None, plan[1:]
             way.append(byte)
             if byte == 0x22:
                 written.clear()
             written[byte] = written.get(byte, 0) + 1
-        return bytes(way)
+        return bytes(way), proposed
+
+    def _proposal(self, found: Any, at: Any) -> bytes:
+        """What brings what is being written to its end, if such a text is known that the library lets come."""
+        for rest in self._places.toward(at):
+            if (
+                rest
+                and self.needed(rest) < _NEVER
+                and self._bytes.leads(found, rest)
+                and self._places.feed(at, rest) is not None
+            ):
+                return rest
+        return b""
 
     def _toward_end(
         self, at: Any, mask: NDArray[np.bool_], written: dict[int, int], last: bytes
@@ -409,20 +469,24 @@ class ShapeStates:
         closing = self._places.closing(at) if isinstance(self._places, PartPlaces) else b""
         return closing[0] if closing and mask[closing[0]] else _chosen(mask, written, last)
 
-    def _shortened(self, text: bytes, at: Any, way: bytes) -> bytes:
-        """A way, with other bytes here and there after which it takes fewer tokens."""
+    def _shortened(self, text: bytes, at: Any, way: bytes, proposed: set[int]) -> bytes:
+        """A way, with other bytes here and there after which it takes fewer tokens; as it is where it was proposed."""
         place, looked = 0, 0
-        while place < len(way) - 1 and looked < _LOOKED:
-            head, best = way[:place], way
+        proposed = proposed if self.needed(way) < _NEVER else set()
+        while place < len(way) - 1 and looked < _LOOKED and len(way) <= _LONG:
+            head, best, fixed = way[:place], way, proposed
             # Nothing is shorter than to close what is open.
-            for byte in () if way[place] in b'"}]' else self._distinct(text + head, way[place]):
+            settled = way[place] in b'"}]' or place in proposed
+            for byte in () if settled else self._distinct(text + head, way[place]):
                 looked += 1
                 begun = head + bytes([byte])
                 after = self._places.feed(at, begun)
-                rest = None if after is None else self._close(text + begun, after, len(way) - place)
+                if after is None:
+                    continue
+                rest, said = self._close(text + begun, after, len(way) - place)
                 if rest is not None and self.needed(begun + rest) < self.needed(best):
-                    best = begun + rest
-            way, place = best, place + 1
+                    best, fixed = begun + rest, {place + 1 + each for each in said}
+            way, proposed, place = best, fixed, place + 1
         return way
 
     def _distinct(self, text: bytes, taken: int) -> list[int]:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from nco_guard.compiler import compile_policy
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, StringRule
-from nco_guard.shapes.allowed import FORMATS, HardRules, ecma
+from nco_guard.shapes.allowed import HardRules
+from nco_guard.shapes.needed import FORMATS, ecma
 from tests.properties.reference import Reference, broken
 from tests.shapes import formats, judge
 from tests.shapes.witness import _PER_FORMAT

@@ -212,8 +212,8 @@ def test_what_bars_the_nearest_end_everywhere_costs_few_searches() -> None:
         session.advance(byte)
     tables = guard.answers
     assert isinstance(tables, ShapedTables)
-    assert (b'"}', b'" }') in tables.changes
-    assert len(tables._searched) < 40
+    assert (b'"}', b'" }') in tables.ways.changes
+    assert len(tables.ways.searched) < 40
     assert guard.stats["undecided_masks"] == 0
 
 
