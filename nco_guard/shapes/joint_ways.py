@@ -311,7 +311,8 @@ class WaySearch:
 
     def _keep(self, together: HardConstraints, row: _Row, shape: int, way: bytes) -> bool:
         """Remember a way for both, and what is left of it in each place that it leads through."""
-        for begin in range(len(way) + 1):
+        # Of a long one the rest is found again where it is gone.
+        for begin in range(len(way) + 1 if len(way) <= _PLAIN else 1):
             known = self._ways.found.get((row, shape))
             if known is None or self._ways.needed(way[begin:]) < self._ways.needed(known):
                 self._ways.found[row, shape] = way[begin:]
