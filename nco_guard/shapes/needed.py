@@ -15,11 +15,11 @@ from nco_guard.automata import AlternatingMachine, ClassAutomaton
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.patterns.parsing import parse
 
-__all__ = ["DONE", "FORMATS", "NUMBERS", "OUT_OF_REACH", "NeededPattern", "ecma", "some_characters"]
+__all__ = ["FORMATS", "NUMBERS", "OUT_OF_REACH", "NeededPattern", "ecma", "some_characters"]
 
 # States of a pattern whose distances are known.
 _DISTANCES = 3000
-DONE = -1  # what is required has been read
+_DONE = -1  # what is required has been read
 OUT_OF_REACH = 1 << 30
 _SURROGATES = (0xD800, 0xE000)
 
@@ -88,15 +88,15 @@ class NeededPattern:
 
     def step(self, state: int, text: bytes) -> int:
         """The state after a character."""
-        return state if state == DONE else max(self.automaton.read(state, text), DONE)
+        return state if state == _DONE else max(self.automaton.read(state, text), _DONE)
 
     def met(self, state: int) -> bool:
         """Whether the string may end there."""
-        return state == DONE or not self.automaton.may_end(state)
+        return state == _DONE or not self.automaton.may_end(state)
 
     def left(self, state: int) -> int:
         """How many characters are needed at least before it is met; 0 where that is not known."""
-        if state == DONE:
+        if state == _DONE:
             return 0
         if self._left is None:
             self._left = self._distances()
@@ -110,12 +110,12 @@ class NeededPattern:
             for character in characters:
                 after = self.step(state, character)
                 back.setdefault(after, set()).add(state)
-                if after != DONE and after not in found:
+                if after != _DONE and after not in found:
                     found.add(after)
                     waiting.append(after)
             if len(found) > _DISTANCES:
                 return {}
-        level = {state for state in found if self.met(state)} | {DONE}
+        level = {state for state in found if self.met(state)} | {_DONE}
         left = dict.fromkeys(level, 0)
         steps = 0
         while level:
