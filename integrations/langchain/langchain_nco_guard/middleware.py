@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
+from pydantic import BaseModel
 
 from langchain_nco_guard._agent import guarded_request, guarded_tool_request, refuse_unguarded_models
 from langchain_nco_guard._cleaning import RecordingCleaner
@@ -204,7 +205,11 @@ def _cleaned_tool(tool: BaseTool, cleaner: RecordingCleaner) -> BaseTool:
     run, arun = tool._run, tool._arun
 
     calls = CleanCalls(partial(_clean_error, cleaner=cleaner))
-    parse, written, arguments_of = tool._parse_input, set(tool.args), cleaner.at("arguments of a tool")
+    parse, written, arguments_of = (
+        _quiet(tool)._parse_input,
+        set(tool.args),
+        cleaner.at("arguments of a tool"),
+    )
 
     @wraps(parse)
     def clean_parse(*args: Any, **kwargs: Any) -> Any:
@@ -230,6 +235,22 @@ def _cleaned_tool(tool: BaseTool, cleaner: RecordingCleaner) -> BaseTool:
     object.__setattr__(cleaned, "_run", clean_run)
     object.__setattr__(cleaned, "_arun", clean_arun)
     return cleaned
+
+
+def _quiet(tool: BaseTool) -> BaseTool:
+    """This tool, its schema without pydantic's warnings about values of another type: they show the values."""
+    schema = tool.args_schema
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return tool
+    if schema.model_dump is not BaseModel.model_dump:
+        return tool
+
+    def model_dump(self: BaseModel, **options: Any) -> dict[str, Any]:
+        return BaseModel.model_dump(self, **{**options, "warnings": False})
+
+    own = {"model_dump": model_dump, "__module__": schema.__module__, "__doc__": schema.__doc__}
+    make: Any = type(schema)
+    return tool.model_copy(update={"args_schema": make(schema.__name__, (schema,), own)})
 
 
 def _clean_error(

@@ -127,7 +127,9 @@ class ContinuousBatch:
     submitted from several threads.
 
     Args:
-        skip_special_tokens, borders, regions: as for `generate`.
+        skip_special_tokens: as for `generate`.
+        borders: as for `generate`.
+        regions: as for `generate`.
         on_step: as for `generate`, called in the generating thread; the rows of a `StepReport` are the requests,
             numbered from 0 in the order of submission.
         continuous_batching_config: transformers' own. Asynchronous batching, accelerator graphs and compilation are
