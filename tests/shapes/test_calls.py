@@ -200,7 +200,8 @@ def test_a_call_without_arguments_begins_with_all_of_them(name: str, tokenizers:
     # Where a schema allows arguments, they are the model's.
     free = [{"name": "now", "parameters": {"type": "object"}}]
     first = opening_of_calls(form, free, "now", prompt)
-    assert begun.startswith(first) and not first.endswith("{}")
+    assert begun.startswith(first)
+    assert not first.endswith("{}")
 
 
 @pytest.mark.parametrize("name", SOME)
