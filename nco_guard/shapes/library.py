@@ -33,6 +33,8 @@ _LIMITS = {
     "max_items_in_row": 100_000,
     "step_max_items": 1_000_000,
 }
+# What it says where no token may come, which is no limit.
+_NOTHING_FOLLOWS = "NoExtensionBias"
 # Texts at which the library stands, kept for who goes on from there.
 _KEPT = 64
 _LEAST = -(2**63)
@@ -151,8 +153,8 @@ class GrammarReader:
     def mask(self, found: Any) -> NDArray[np.bool_]:
         """Which tokens it lets come, bytes behind them; and at last whether the text may end."""
         packed = np.frombuffer(found.compute_bitmask(), np.uint8)
-        if found.is_error():
-            raise ShapeLimitError(f"a limit of the library was met: {found.get_error().splitlines()[0]}")
+        if found.is_error() and (said := found.get_error().splitlines()[0]) != _NOTHING_FOLLOWS:
+            raise ShapeLimitError(f"a limit of the library was met: {said}")
         return np.unpackbits(packed, bitorder="little")[: self._first + 257].astype(bool)
 
     def leads(self, found: Any, data: bytes, *, ends: bool = False) -> bool:
