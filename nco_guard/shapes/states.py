@@ -81,7 +81,8 @@ def shapes_refusal(vocabulary: Vocabulary) -> str | None:
 def shape_states(shape: Shape, vocabulary: Vocabulary, needed: Callable[[bytes], int]) -> ShapeStates:
     """The states of a shape over a vocabulary; `needed` as for `ShapeStates`.
 
-    Errors: `ShapeError` for a vocabulary without an end of sequence, or whose decoder rewrites what tokens say.
+    Errors: `ShapeError` for a vocabulary without an end of sequence, or whose decoder rewrites what tokens say, or
+    shows what ends a text.
     """
     if (reason := shapes_refusal(vocabulary)) is not None:
         raise ShapeError(reason)
@@ -89,7 +90,15 @@ def shape_states(shape: Shape, vocabulary: Vocabulary, needed: Callable[[bytes],
         raise ShapeError(
             "a shape is one of the whole text: leave borders out, and regions but for shapes of tools"
         )
-    return ShapeStates(shape, vocabulary, needed)
+    states = ShapeStates(shape, vocabulary, needed)
+    ends = [vocabulary.tokens[token] for token in vocabulary.eos_ids]
+    if shape.kind != "tools" and all(ends) and not (states.way(states.start) or b"").endswith(tuple(ends)):
+        said = ", ".join(repr(end.decode("utf-8", "replace")) for end in ends)
+        raise ShapeError(
+            f"skip_special_tokens=False: what ends a text would be a part of it ({said}), and those of this shape do "
+            "not end so; leave special tokens out, or let the shape end with it"
+        )
+    return states
 
 
 class ShapeStates:

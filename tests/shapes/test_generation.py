@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from nco_guard import Guard, Policy, RegexRule, Shape, demo
 from nco_guard.audit import MemorySink
-from nco_guard.errors import DeadEndError, UnsupportedError
+from nco_guard.errors import DeadEndError, ShapeError, UnsupportedError
 
 SCHEMA = {
     "type": "object",
@@ -135,3 +135,16 @@ def test_a_guard_with_a_shape_is_kept_and_can_be_taken_back() -> None:
     assert guard.verify('"l\\u006fw"').findings[0].rule_id == "digits"
     assert "low:json" in {found.rule_id for found in shaped.verify('"l\\u006fw"').findings}
     assert guard.with_shape(Shape.regex("a")).policy == POLICY
+
+
+@pytest.mark.parametrize("shape", [SCHEMA, Shape.regex("[A-Z]{3}"), Shape.lark('start: "a" | "b"')], ids=str)
+def test_ends_that_are_shown_are_no_part_of_shapes_that_do_not_say_so(model: Any, shape: Any) -> None:
+    for call in (Guard(POLICY).generate, Guard(POLICY).stream):
+        with pytest.raises(ShapeError, match=r"skip_special_tokens=False: .*<\|end\|>"):
+            [*call(*model, "x", shape=shape, max_new_tokens=8, skip_special_tokens=False)]
+
+
+def test_a_shape_may_end_with_what_ends_a_text(model: Any) -> None:
+    shape = Shape.regex(r"[A-Z]{3}<\|end\|>")
+    made = Guard(POLICY).generate(*model, "x", shape=shape, max_new_tokens=8, skip_special_tokens=False)
+    assert re.fullmatch(r"[A-Z]{3}<\|end\|>", made.texts[0])
