@@ -29,6 +29,7 @@ __all__ = [
     "PresetError",
     "RedactionError",
     "ShapeError",
+    "ShapeLimitError",
     "StateLimitError",
     "TokenizerError",
     "UnsupportedError",
