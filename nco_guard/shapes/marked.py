@@ -12,7 +12,7 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError, ShapeError
 from nco_guard.policy import Policy, RegexRule
 
-__all__ = ["MarkedText", "TokenBytes", "marked_text"]
+__all__ = ["MarkedText", "TokenBytes", "marked_text", "plain_lengths"]
 
 _STATES = 4096
 _LONGEST = 32
@@ -37,16 +37,21 @@ class TokenBytes:
 
     @cached_property
     def plain(self) -> list[int]:
-        """Of each token how many characters it is, if in a string of JSON they stand for themselves; else -1."""
-        found: list[int] = []
-        for data in self._tokens:
-            try:
-                text = data.decode()
-            except UnicodeDecodeError:
-                text = ""
-            plain = text and '"' not in text and "\\" not in text and min(text) >= " "
-            found.append(len(text) if plain else -1)
-        return found
+        """See `plain_lengths`."""
+        return plain_lengths(self._tokens)
+
+
+def plain_lengths(tokens: Sequence[bytes]) -> list[int]:
+    """Of each token how many characters it is, if in a string of JSON they stand for themselves; else -1."""
+    found: list[int] = []
+    for data in tokens:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = ""
+        plain = text and '"' not in text and "\\" not in text and min(text) >= " "
+        found.append(len(text) if plain else -1)
+    return found
 
 
 class MarkedText:

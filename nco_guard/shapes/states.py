@@ -22,6 +22,7 @@ from nco_guard.errors import ShapeError
 from nco_guard.masking.idsets import Ids
 from nco_guard.shapes.call_parts import PartPlaces
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
+from nco_guard.shapes.marked import plain_lengths
 from nco_guard.shapes.plain_places import Places
 from nco_guard.shapes.shape import Shape
 from nco_guard.tokens import Vocabulary
@@ -301,16 +302,8 @@ class ShapeStates:
 
     @cached_property
     def _plain(self) -> list[int]:
-        """Of each token how many characters it is, if in a string they stand for themselves; else -1."""
-        found: list[int] = []
-        for data in self._tokens:
-            try:
-                text = data.decode()
-            except UnicodeDecodeError:
-                text = ""
-            plain = text and '"' not in text and "\\" not in text and min(text) >= " "
-            found.append(len(text) if plain else -1)
-        return found
+        """See `plain_lengths`."""
+        return plain_lengths(self._tokens)
 
     # -- ways --------------------------------------------------------------------------------------------------
 

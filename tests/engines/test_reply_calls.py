@@ -26,6 +26,7 @@ from nco_guard.guards import seeing_through_json
 from nco_guard.replies import InvalidCall, Reasoning, Text, ToolCall, as_reply_format, shipped_formats
 from nco_guard.replies.writing import begun_call
 from nco_guard.values.readings import readings
+from tests.engines.wishing import Wishes
 
 GUARD = Guard(
     Policy(
@@ -45,20 +46,6 @@ CALL = '<tool_call>{"name": "find", "arguments": {"key": "x"}}</tool_call>'
 def loaded() -> tuple[Any, Any]:
     torch.set_num_threads(1)
     return demo.load()
-
-
-class Writes(LogitsProcessor):  # type: ignore[misc]
-    """Leaves one text to write, or what the guard leaves where that is forbidden."""
-
-    def __init__(self, tokenizer: Any, text: str) -> None:
-        self._ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        self._start = -1
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if self._start < 0:
-            self._start = input_ids.shape[1]
-        scores[:, self._ids[min(input_ids.shape[1] - self._start, len(self._ids) - 1)]] += 1e4
-        return scores
 
 
 class Held(LogitsProcessor):  # type: ignore[misc]
@@ -83,7 +70,7 @@ def call_of(
     prompt = render_chat(tokenizer, [{"role": "user", "content": asked}]) + options.get("begun", "")
     given: dict[str, Any] = {"max_new_tokens": 60, "do_sample": False, **options.pop("options", {})}
     if text is not None:
-        given["logits_processor"] = [Writes(tokenizer, text)]
+        given["logits_processor"] = [Wishes(tokenizer, text)]
     guard = options.pop("guard", GUARD)
     return ReplyCall(guard, model, tokenizer, encode_text(tokenizer, model, prompt), given, **options)
 

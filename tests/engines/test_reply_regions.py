@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor
 
 from nco_guard import Guard, Policy, RegexRule, StringRule, demo
 from nco_guard.engines.hf import generate
@@ -19,6 +18,7 @@ from nco_guard.guards import seeing_through_json
 from nco_guard.policy import Rule
 from nco_guard.replies import ReplyFormat, ReplyReader, as_reply_format
 from nco_guard.replies.formats import shipped_formats
+from tests.engines.wishing import Wishes
 from tests.replies.families import FORMATS
 
 WORDS = ["ass", "ume", "ab", "cd", " the", "a b", "\n", " ", "x", "1", "23", ". "]
@@ -37,20 +37,6 @@ RULES: dict[str, Rule] = {
 def loaded() -> tuple[Any, Any]:
     torch.set_num_threads(1)
     return demo.load()
-
-
-class Wishes(LogitsProcessor):  # type: ignore[misc]
-    """Wants to write a text; wherever it may not, it goes on behind that with what is left."""
-
-    def __init__(self, tokenizer: Any, text: str) -> None:
-        self._ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        self._start = -1
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if self._start < 0:
-            self._start = input_ids.shape[1]
-        scores[:, self._ids[min(input_ids.shape[1] - self._start, len(self._ids) - 1)]] += 1e4
-        return scores
 
 
 def wished(form: ReplyFormat, rng: random.Random) -> str:

@@ -20,7 +20,7 @@ from nco_guard.replies.enforcing import calls_shape
 from nco_guard.replies.fields import FormatFields
 from nco_guard.replies.writing import written_reply
 from nco_guard.shapes.tools import calls_refusal
-from tests.engines.test_reply_regions import Wishes
+from tests.engines.wishing import Wishes
 
 FORMS = [
     form for form in shipped_formats().values() if calls_refusal(form) is None and FormatFields.followed(form)
