@@ -251,13 +251,20 @@ class Shape:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hexadecimal) of what is enforced."""
-        return hashlib.sha256(self.grammar.encode() + b"\0" + self.begun).hexdigest()
+        return hashlib.sha256(json.dumps([self.grammar, self._beside, self.begun.hex()]).encode()).hexdigest()
+
+    @property
+    def _beside(self) -> list[Any]:
+        """The schemas: what is enforced of them beside the grammar (`exact_numbers`) does not stand in it."""
+        if self.kind == "tools":
+            return [tool.schema for tool in self.source[0]]
+        return [self.schema]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shape) and (self.grammar, self.begun) == (other.grammar, other.begun)
+        return isinstance(other, Shape) and self.digest == other.digest
 
     def __hash__(self) -> int:
-        return hash((self.grammar, self.begun))
+        return hash(self.digest)
 
     def places(self) -> Places:
         """What knows where texts of this shape stand."""

@@ -6,15 +6,17 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema
 import pytest
 
-from nco_guard import Shape
+from nco_guard import Guard, Shape
 from nco_guard.errors import ShapeError
+from nco_guard.replies import shipped_formats
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
-from tests.shapes.driver import Taste, vocabulary, write
+from tests.shapes.driver import Taste, tokenizer, vocabulary, write
 from tests.shapes.joint import NOTHING, Joint, bound_to
 
 FAR = 2**63
@@ -215,3 +217,40 @@ def test_nothing_that_is_given_ends_the_process() -> None:
     counts = json.loads(done.stdout.splitlines()[-1])
     assert counts.keys() == {"made", "ShapeError"}
     assert counts["made"] > 150
+
+
+THE_GUARD = Guard(NOTHING)
+
+
+def _a_call(schema: Any) -> Shape:
+    tool = {"name": "find", "parameters": {"properties": {"n": schema}, "required": ["n"]}}
+    return Shape.tools([tool], shipped_formats()["hermes"], choice="find")
+
+
+@pytest.mark.parametrize("shaped", [Shape.json, _a_call], ids=["json", "tools"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"const": 10**16}, {"const": 10**22}),
+        ({"type": "integer", "minimum": 2**53}, {"type": "integer", "minimum": 2**60}),
+        ({"type": "integer", "multipleOf": 10_007}, {"type": "integer", "multipleOf": 10_009}),
+        ({"enum": [2**53 + 1, "a"]}, {"enum": [2**53 + 3, "a"]}),
+    ],
+)
+def test_shapes_that_differ_in_what_is_followed_beside_the_grammar_are_others(
+    shaped: Callable[[Any], Shape], one: Any, other: Any
+) -> None:
+    assert shaped(one).grammar == shaped(other).grammar
+    assert shaped(one) != shaped(other)
+    assert shaped(one).digest != shaped(other).digest
+    assert shaped(one) == shaped(one)
+    assert hash(shaped(one)) == hash(shaped(one))
+
+
+def test_a_guard_enforces_each_of_two_shapes_of_one_grammar() -> None:
+    words = vocabulary("byte-level")
+    for number in (10**16, 10**22, 10**16 + 1):
+        session = THE_GUARD.with_shape({"const": number}).bind(tokenizer("byte-level")).session()
+        for digit in str(number):
+            session.advance(words.tokens.index(digit.encode()))
+        assert session.may_end
