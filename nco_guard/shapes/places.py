@@ -51,8 +51,8 @@ _FREE_OF = {
 }
 # What is known of schemas of strings, their patterns and formats read.
 _ASKED = {*_FREE_OF["string"], *_SAID, *_COMBINED, "type", "pattern", "format"}
-# In place of all keys that a schema does not name.
-_FURTHER = "\0"
+# In place of all keys that a schema does not name, and of none yet: halves of surrogate pairs, which no key holds.
+_FURTHER, _NO_KEY = "\udfff", "\udffe"
 # Characters under way: 1 to 3 bytes are still to come; 4 to 7 where the next one is not free.
 _LEADS = {0xE0: 4, 0xED: 5, 0xF0: 6, 0xF4: 7}
 _LEFT_AFTER_LEAD = {4: 1, 5: 1, 6: 2, 7: 2}
@@ -249,7 +249,7 @@ class JsonPlaces:
                     continue
                 names = [*node.get("properties", {}), *node.get("required", ()), _FURTHER]
                 inner = names if sign == "{" else [*range(len(node.get("prefixItems", ())) + 1)]
-                waiting += [self._child(_Frame(sign, nodes, ""), name) for name in inner]
+                waiting += [self._child(_Frame(sign, nodes, _NO_KEY), name) for name in inner]
         return None
 
     def _wide_below(self, schema: Any) -> Iterator[int]:
@@ -428,7 +428,7 @@ class JsonPlaces:
             return place._replace(mode="string", tail=b'"' if matters < 0 else b"", length=0)
         if byte in b"{[":
             kind = chr(byte)
-            frame = _Frame(kind, place.nodes, "" if kind == "{" else 0)
+            frame = _Frame(kind, place.nodes, _NO_KEY if kind == "{" else 0)
             depth, whole = place.depth, place.whole
             if depth < 0 and self._only(place.nodes, "object" if kind == "{" else "array") is None:
                 depth, whole = len(place.frames), b""

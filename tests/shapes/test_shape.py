@@ -256,3 +256,24 @@ def test_texts_at_one_place_go_on_alike(number: int, whitespace: Any) -> None:
             text += bytes([byte])
             place = places.feed(place, bytes([byte]))
     assert len(first) > 20
+
+
+ODD_KEYS = ["", "\0", "a", "\x7f", '"', "\\", "\n", "e\u0301", "\U0010ffff", "\u2028"]
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.permutations(ODD_KEYS, 2)])
+def test_keys_that_a_schema_names_are_written_in_its_order_and_once(one: str, other: str) -> None:
+    named = {one: {"type": "integer"}, other: {"type": "string"}}
+    places = JsonPlaces(Shape.json({"properties": named, "additionalProperties": {"type": "boolean"}}).schema)
+
+    def follows(*pairs: tuple[str, Any]) -> bool:
+        said = (f"{json.dumps(key, ensure_ascii=False)}:{json.dumps(value)}" for key, value in pairs)
+        return places.feed(places.start, f"{{{','.join(said)}}}".encode()) is not None
+
+    first, second, further = (one, 1), (other, "x"), ("further", True)
+    assert follows(first, second, further)
+    assert follows(second, further)
+    assert follows(further)
+    assert not follows(first, first)
+    assert not follows(second, first)
+    assert not follows(further, first)
