@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from nco_guard.audit.events import GuardedOutcome
+from nco_guard.engines.dead_ends import why_empty
 from nco_guard.errors import DeadEndError, GenerationError, StateLimitError
 from nco_guard.masking import ENDED, VIOLATED
 from nco_guard.masking.answers import Tables
@@ -17,6 +19,13 @@ __all__ = ["CUT", "Outcome", "refuse_broken", "settle", "verified"]
 Outcome = GuardedOutcome
 #: The outcomes of sequences whose tail was cut back.
 CUT: tuple[Outcome, ...] = ("trimmed", "dead_end", "violated", "state_limit")
+
+
+class _Cut(NamedTuple):
+    """Where an answer may stand no longer; nothing is cut where all of it may. why: what did not let it go on."""
+
+    outcome: Outcome
+    why: str
 
 
 def settle(
@@ -31,28 +40,38 @@ def settle(
     """The longest beginning of `answer` that keeps the policy and may end there, and how it came to end.
 
     fills: the decoding loop fills up with impossible candidates where too few possible ones are left, as beam search
-    does; then a forbidden token is nobody's doing.
+    does; then a forbidden token is nobody's doing. Errors: where no beginning may end, not even the empty one, as under
+    a shape, `DeadEndError`, and `StateLimitError` if that is for a limit.
     """
     if pad is not None and pad not in bound.vocabulary.eos_ids:
         while answer and answer[-1] == pad:
             answer = answer[:-1]
     text = TextState(bound, prompt)
     try:
-        cut = text.ask(partial(_read, bound, text, answer, limit, fills=fills))
+        cut, why = text.ask(partial(_read, bound, text, answer, limit, fills=fills))
     except StateLimitError:
-        cut = "state_limit"  # in fresh tables too
+        cut, why = "state_limit", _LIMIT  # in fresh tables too
     while not _may_end(text):
-        if not text.ids and bound.shape is not None:
-            raise DeadEndError(
-                "the text was stopped before its shape was closed: give more max_new_tokens, or leave out what stops it"
-            )
         if not text.ids:
-            raise DeadEndError("the text may not end where generation stopped, nor anywhere before")
+            whole = "it may end" if bound.shape is None else "its shape was closed"
+            error = StateLimitError if cut == "state_limit" else DeadEndError
+            raise error(f"the text was stopped before {whole}: {why}")
         text.cut(len(text.ids) - 1)
     kept = len(text.ids)
     if cut == "ended" or kept < len(answer) or cut in ("violated", "state_limit"):
         return answer[:kept], cut
     return answer, "length" if len(answer) >= limit else "stopped"
+
+
+_LIMIT = (
+    "what could still be written was not decided within the bounds, or a rule met the limit of its automaton; make "
+    "counted repeats shorter, or ask for a simpler shape"
+)
+_STOPPED = "something else stopped it; leave that out (stop_strings, stopping_criteria, ...)"
+_FILLED = (
+    "beam search went on with forbidden tokens, since fewer were left than there are beams; ask for fewer beams, allow "
+    "more max_new_tokens, or relax what runs before the guard (min_new_tokens, suppress_tokens, ...)"
+)
 
 
 def _read(
@@ -64,7 +83,7 @@ def _read(
     state: int,
     *,
     fills: bool,
-) -> Outcome:
+) -> _Cut:
     """Append what follows of the answer as far as the policy lets it stand; what cut off the rest ("trimmed": nothing).
 
     To be asked of a text.
@@ -75,16 +94,26 @@ def _read(
         # A text that met a limit is ended by whoever masks; here it is looked at again.
         if ends and bound.limits_met and tables.stuck(before, limit - length):
             text.cut(length - 1)
-            return "state_limit"
+            return _Cut("state_limit", _LIMIT)
         if state == ENDED:
-            return "ended"
+            return _Cut("ended", "")
         if state == VIOLATED:
             if ends and bound.policy.on_dead_end == "end":
-                return "dead_end"  # what the policy says, not somebody else
+                # What the policy says, not somebody else.
+                return _Cut("dead_end", why_empty(bound, tables, before, limit - length))
             if ends and bound.limits_met and not fills:
-                return "state_limit"
-            return "trimmed" if fills else "violated"
-    return "trimmed"
+                return _Cut("state_limit", _LIMIT)
+            return _Cut("trimmed", _FILLED) if fills else _Cut("violated", _forced(tables, before, token))
+    if len(answer) >= limit:
+        return _Cut("trimmed", "the limit of tokens was met; give more max_new_tokens")
+    # What beam search fills up with may look like pads.
+    return _Cut("trimmed", f"{_STOPPED}; or {_FILLED}" if fills else _STOPPED)
+
+
+def _forced(tables: Tables, state: int, token: int) -> str:
+    rules = tables.rules_at_fault(state, token)
+    reason = f"it breaks {', '.join(map(repr, rules))}" if rules else "the text could not end well after it"
+    return f"a token was written that the guard forbids ({reason}); put the guard last among the processors"
 
 
 def _may_end(text: TextState) -> bool:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from nco_guard.engines.dead_ends import no_token_left, why_empty
 from nco_guard.engines.scores import Complements, HostScores, Look, Looked, Scores
 from nco_guard.errors import DeadEndError, StateLimitError
 from nco_guard.masking.answers import Tables
@@ -31,7 +32,6 @@ __all__ = [
     "StepReport",
     "forced_token",
     "kept_limit",
-    "no_token_left",
     "tokens_left",
 ]
 
@@ -149,27 +149,6 @@ def forced_token(row: int, rules: Sequence[str]) -> str:
     return (
         f"row {row}: a token was written that the guard forbids ({reason}); what follows is guarded, but this text "
         f"is not what the policy allows. Put the guard last among the processors, after whatever forces tokens"
-    )
-
-
-def no_token_left(row: int, resolution: str) -> str:
-    """What is said of a dead end that is an error; resolution: the policy's `on_dead_end`, and what came of it."""
-    return (
-        f"row {row}: no token is left to continue the text and it may not end here (on_dead_end: {resolution}); if "
-        f"another processor masks tokens as well (min_new_tokens, suppress_tokens, ...), relax it"
-    )
-
-
-def _too_late(group: LiveRows, at: int) -> str | None:
-    """What is said where tokens are left that keep the policy and the shape, and none that ends in time."""
-    left = group.remaining[at]
-    if group.bound.shape is None or left is None:
-        return None
-    if len(group.tables.forbidden(group.states[at])) == group.tables.vocabulary.width:
-        return None
-    return (
-        f"row {group.rows[at]}: {left + 1} more tokens are too few to bring a text of the shape to its end (as far as "
-        f"a way was found); allow more max_new_tokens, or ask for less"
     )
 
 
@@ -337,8 +316,8 @@ class RowMasker:
                 "ends it where it may end, or make the rule's counted repeats shorter"
             )
         at = group.rows.index(row)
-        said = _too_late(group, at) or no_token_left(row, f"{wanted}, resolved by: {name}")
-        error = DeadEndError(said)
+        why = why_empty(group.bound, group.tables, group.states[at], group.remaining[at])
+        error = DeadEndError(no_token_left(row, why, f"{wanted}, resolved by: {name}"))
         token = None if self._on_failure is None else self._on_failure(row, error)
         if token is None:
             raise error

@@ -15,10 +15,11 @@ import torch
 from transformers import LogitsProcessor
 
 from nco_guard.copies import Begun
+from nco_guard.engines.dead_ends import no_token_left
 from nco_guard.engines.hf.device_rows import DeviceRows
 from nco_guard.engines.hf.kinds import count
 from nco_guard.engines.hf.processor import check_step
-from nco_guard.engines.rows import no_token_left, tokens_left
+from nco_guard.engines.rows import tokens_left
 from nco_guard.engines.scores import undefined_scores
 from nco_guard.errors import (
     DeadEndError,
@@ -265,4 +266,8 @@ class DeviceLogitsProcessor(Begun, LogitsProcessor):  # type: ignore[misc]
                 f"tables='host' with this decoding loop"
             )
         if dead != _NONE:
-            raise DeadEndError(no_token_left(dead, self._on_dead_end))
+            why = (
+                "no token is left: what runs before the guard took all that the policy would let come, or too few may "
+                "follow (tables='host' tells which); relax that"
+            )
+            raise DeadEndError(no_token_left(dead, why, self._on_dead_end))
