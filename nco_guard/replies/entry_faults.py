@@ -6,16 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nco_guard.replies.formats import ReplyFormat
+from nco_guard.replies.formats import REASONING_FIELDS, ReplyFormat
 
 __all__ = ["template_fault", "written_fault"]
 
 _PROBE = ("probe_tool", {"key": "probed"})
 _TOOL = {"name": _PROBE[0], "parameters": {"type": "object", "properties": {"key": {"type": "string"}}}}
 _THOUGHT = "probed"
+_TOLD = ("content", "tool_calls", *REASONING_FIELDS)
 _PATTERNS = ("open_pattern", "close_pattern")
-# What looks at what stands before.
+# What looks at what stands before; and signs that stand for themselves.
 _BEFORE = re.compile(r"\(\?<[=!]|\\[bBmMGK]|(?<!\[)\^")
+_LITERAL = re.compile(r"\\[^\w]")
 _CONTENT_ARGS = {
     "allow_non_json",
     "kv_sep",
@@ -47,6 +49,12 @@ def template_fault(form: ReplyFormat) -> str | None:
         ResponseParser(template, prefix="")
     except _FAULTS as error:
         return f"response_template: {error}"
+    for name, field in template["fields"].items():
+        if name not in _TOLD and "open" not in field and "open_pattern" not in field:
+            return (
+                f"response_template.fields.{name}: it has no beginning, so all text outside of marks would stand in it "
+                "and be shown to nobody; call it content"
+            )
     return None
 
 
@@ -100,7 +108,8 @@ def written_fault(form: ReplyFormat) -> str | None:
     from nco_guard.replies.parser import REASONING, Regions, calls_in
     from nco_guard.replies.writing import written_calls
 
-    opening = [str(field.get("open_pattern", "")) for field in form.response_template["fields"].values()]
+    fields = form.response_template["fields"].values()
+    opening = [_LITERAL.sub("_", str(field.get("open_pattern", ""))) for field in fields]
     if any(map(_BEFORE.search, opening)):
         return None
     try:

@@ -215,6 +215,10 @@ def _in_dialect(value: Any, dialect: _Dialect) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_WRITTEN = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL)
+
+
 def _escaped(form: ReplyFormat, written: str) -> str:
     """Arguments whose strings hold what would end the call: its first character escaped, as JSON and Python read it."""
     from regex import DOTALL, compile, escape
@@ -224,11 +228,27 @@ def _escaped(form: ReplyFormat, written: str) -> str:
     texts = [literals] if isinstance(literals, str) else literals
     if not (pattern := field.get("close_pattern") or "|".join(map(escape, texts))):
         return written
-    end = compile(pattern, DOTALL)
-    while (found := end.search(written)) is not None:
-        at = found.end() - len(found.group().lstrip())
-        written = f"{written[:at]}\\u{ord(written[at]):04x}{written[at + 1 :]}"
+    end, past = compile(pattern, DOTALL), 0
+    while (found := end.search(written, past)) is not None:
+        character = _character_at(written, found.end() - len(found.group().lstrip()))
+        past = found.end()
+        if character is None:  # no string holds its beginning: whoever reads the call is told that it is none
+            continue
+        units = json.loads(f'"{character.group()}"').encode("utf-16-be")
+        plain = "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
+        past = character.start() + len(plain)
+        written = written[: character.start()] + plain + written[character.end() :]
     return written
+
+
+def _character_at(written: str, place: int) -> re.Match[str] | None:
+    """The character of a string, as it is written, at a place; None for one that is escaped already, and elsewhere."""
+    for string in _STRING.finditer(written):
+        if string.start(1) <= place < string.end(1):
+            characters = _WRITTEN.finditer(written, *string.span(1))
+            found = next(one for one in characters if place < one.end())
+            return None if found.group().startswith("\\u") else found
+    return None
 
 
 def _tag(marks: ArgumentMarks, key: str, kind: str | None) -> str:

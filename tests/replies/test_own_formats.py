@@ -13,6 +13,8 @@ import pytest
 from nco_guard.errors import ArgumentError, ArgumentValueError
 from nco_guard.replies import ReplyFormat, ReplyReader, as_reply_format, shipped_formats
 from nco_guard.replies.entry_faults import template_fault, written_fault
+from nco_guard.replies.parser import calls_in
+from nco_guard.replies.writing import written_calls
 from tests.replies.families import FORMATS
 
 GONE: Any = object()
@@ -59,6 +61,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({CALLS: None}, CALLS),
     ({THOUGHT: []}, THOUGHT),
     ({"response_template.fields.other": {}}, "At most one field may omit"),
+    (
+        {"response_template.fields.contents": {}, "response_template.fields.content": GONE},
+        "response_template.fields.contents: it has no beginning",
+    ),
     (
         {"response_template.fields": {"tool_call": {"open": "x"}, "content": {}}},
         "call: response_template.fields has no",
@@ -114,6 +120,16 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"call.before": 1}, "call.before: "),
     ({"call.argument": XML}, "call.argument: it is there for"),
     ({"call.open": '<nope>{"name": "'}, UNREAD),
+    (
+        {
+            "call.open": '<nope>{"name": "',
+            f"{THOUGHT}.open_pattern": r"\^x",
+            f"{THOUGHT}.open": GONE,
+            "reasoning": None,
+        },
+        UNREAD,
+    ),
+    ({"call.close": "} ", f"{CALLS}.close": " ", f"{CALLS}.close_pattern": GONE}, UNREAD),
     ({"reasoning": "x"}, "reasoning: "),
     ({"reasoning": {"open": "x"}}, "reasoning.close: Field required"),
     ({"reasoning": {"open": "[z]", "close": "[/z]"}}, "reasoning: what it writes is not read"),
@@ -148,6 +164,26 @@ def test_a_mistake_is_named_with_its_field(changes: dict[str, Any], said: str, t
             way()
         assert str(caught.value).startswith("reply_format")
         assert said in str(caught.value)
+
+
+def _ended_by(mark: str) -> ReplyFormat:
+    return ReplyFormat(
+        **entry({"call.close": f"}}{mark}", f"{CALLS}.close": mark, f"{CALLS}.close_pattern": GONE})
+    )
+
+
+@pytest.mark.parametrize("mark", ["!", "\\n", "x\n", "\u00e9", "\U0001f600\U0001f600", "</c>", '"]', "d8"])
+def test_what_ends_a_call_is_escaped_in_strings(mark: str) -> None:
+    form = as_reply_format(_ended_by(mark))
+    for text in (f"a{mark}b", mark, f"{mark}{mark}", f'"{mark}\\{mark}', "plain"):
+        calls = [("probe_tool", {"key": text})]
+        assert calls_in(form, written_calls(form, calls), []) == calls
+
+
+@pytest.mark.parametrize("mark", [" ", "0", "u", "\\", "\\u", "\n", "}", '"', ":"])
+def test_what_has_no_escape_is_written_as_it_stands(mark: str) -> None:
+    written = written_calls(_ended_by(mark), [("probe_tool", {"key": f"a{mark}", "other": [1, 0]})])
+    assert written.endswith(mark)
 
 
 @pytest.mark.parametrize(
