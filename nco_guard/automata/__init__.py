@@ -9,8 +9,9 @@ from nco_guard.automata.automaton import Automaton
 from nco_guard.automata.characters import CharMachine, ClassAutomaton
 from nco_guard.automata.combine.borders import BORDER, BorderedAutomaton
 from nco_guard.automata.combine.call_json import CallValuesAutomaton
-from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, JsonField, Region, UncutText
+from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, JsonField, Region, UncutText, ValuesIn
 from nco_guard.automata.combine.json_values import (
+    BESIDE_JSON,
     LITERALS,
     JsonValuesAutomaton,
     differs_alone,
@@ -30,6 +31,7 @@ from nco_guard.automata.strings.substrings import SubstringSearcher
 from nco_guard.automata.well_formed import Utf8Automaton
 
 __all__ = [
+    "BESIDE_JSON",
     "BORDER",
     "CHECKSUMS",
     "LITERALS",
@@ -60,6 +62,7 @@ __all__ = [
     "SubstringSearcher",
     "UncutText",
     "Utf8Automaton",
+    "ValuesIn",
     "differs_alone",
     "fold_text",
     "folds_evenly",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from nco_guard.automata import BORDER, Cutting, Rewriting
+from nco_guard.automata import BORDER, Cutting, Rewriting, ValuesIn
 from nco_guard.automata.strings.groups import StringGroup, StringList, regrouped
 from nco_guard.compiler.compiled_rule import CompiledRule
 from nco_guard.compiler.constraints import (
@@ -16,7 +16,6 @@ from nco_guard.compiler.constraints import (
     bordered,
     by_regions,
     group_constraint,
-    in_calls,
     own_constraint,
     rewritten,
     stops,
@@ -120,30 +119,29 @@ class CompiledPolicy(Shared):
         return tuple(found)
 
     def value_constraints(
-        self, reuse: Iterable[Constraint] = (), regions: Cutting | None = None
+        self, reuse: Iterable[Constraint] = (), places: Iterable[ValuesIn] = (ValuesIn("json"),)
     ) -> tuple[Constraint, ...]:
-        """For JSON text: hard rules on each value of it by itself, where that says more than on all of it.
+        """Hard rules on each value by itself, where that says more than on all of the text.
 
-        Values are strings, keys, numbers as they print, and true, false and null as they are written and as Python
-        prints them. A rule and its twin with JSON escapes (`policy.twins`) are one here. `regions`: the text is a
-        reply, and JSON is what one of its fields holds. `reuse`: as of `constraints`.
+        places: where values stand. Those of JSON are strings, keys, numbers as they print, and true, false and null as
+        they are written and as Python prints them. A rule and its twin with JSON escapes (`policy.twins`) are one here.
+        `reuse`: as of `constraints`.
         """
         known = {constraint.source: constraint for constraint in reuse if constraint.source}
         found: list[Constraint] = []
-        field = None if regions is None else regions.json_field
-        regions = None if field is None or regions is None else self.bound_in(regions).only([field.name])
-        for compiled in self.rules:
-            twin = compiled.id.removesuffix(JSON_SUFFIX)
-            if twin != compiled.id and twin in self.order:
-                continue
-            for stop in stops(compiled):
-                key = (compiled, stop, "json values", regions)
-                if key in known:
-                    found.append(known[key])
-                elif (made := value_constraint(compiled, stop)) is not None:
-                    if field is not None and regions is not None:
-                        made = by_regions(partial(in_calls, made, field), regions)
-                    found.append(replace(made, source=key))
+        for place in places:
+            regions = place.regions and self.bound_in(place.regions)
+            values = place._replace(regions=regions)
+            for compiled in self.rules:
+                twin = compiled.id.removesuffix(JSON_SUFFIX)
+                if twin != compiled.id and twin in self.order:
+                    continue
+                for stop in stops(compiled):
+                    key = (compiled, stop, "values", values)
+                    if key in known:
+                        found.append(known[key])
+                    elif (made := value_constraint(compiled, stop, values)) is not None:
+                        found.append(replace(made, source=key))
         return tuple(found)
 
     def bound_in(self, regions: Cutting) -> Cutting:

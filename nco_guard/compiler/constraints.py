@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from nco_guard.automata import (
+    BESIDE_JSON,
     LITERALS,
     Automaton,
     BorderedAutomaton,
@@ -24,6 +25,7 @@ from nco_guard.automata import (
     Rewriting,
     RewrittenAutomaton,
     Utf8Automaton,
+    ValuesIn,
     differs_alone,
     forbids_literals,
 )
@@ -40,7 +42,6 @@ __all__ = [
     "bordered",
     "by_regions",
     "group_constraint",
-    "in_calls",
     "kept_automaton",
     "own_constraint",
     "rewritten",
@@ -240,17 +241,34 @@ def by_regions(build: Callable[[], Constraint], regions: Cutting) -> Constraint:
     )
 
 
-def value_constraint(compiled: CompiledRule, stop: bool) -> Constraint | None:
-    """A rule over each value of JSON text by itself; None where that says no more than the rule over the text.
+def value_constraint(compiled: CompiledRule, stop: bool, values: ValuesIn) -> Constraint | None:
+    """A rule over each value by itself; None where that says no more than the rule over the text.
 
-    Values are read with their escapes resolved; true, false and null also as Python prints them.
+    Values of JSON are read with their escapes resolved; true, false and null also as Python prints them.
     """
     rule = compiled.rule
     if rule.mode != "hard":
         return None
+    build = _value_in_text if values.read == "text" else _value_in_json
+    made = build(compiled, stop, values.beside)
+    if made is None or values.regions is None:
+        return made
+    if values.call is not None:
+        made = _in_calls(made, values.call)
+    return by_regions(lambda: made, values.regions)
+
+
+def _value_in_text(compiled: CompiledRule, stop: bool, beside: str) -> Constraint | None:
+    if not _differs_in_values(compiled, beside):
+        return None
+    return replace(own_constraint(compiled, stop), reads_prompt=False, key="")
+
+
+def _value_in_json(compiled: CompiledRule, stop: bool, beside: str) -> Constraint | None:
+    rule = compiled.rule
     if rule.json_escapes:
         compiled = CompiledRule(rule.model_copy(update={"json_escapes": False}), compiled.store)
-    differs = _differs_in_values(compiled)
+    differs = _differs_in_values(compiled, beside + BESIDE_JSON)
     read = compiled if differs else _in_literals(compiled)
     if read is None:
         return None
@@ -260,14 +278,14 @@ def value_constraint(compiled: CompiledRule, stop: bool) -> Constraint | None:
     return replace(own, automaton=JsonValuesAutomaton(own.automaton), reads_prompt=False, key="")
 
 
-def in_calls(constraint: Constraint, field: JsonField) -> Constraint:
+def _in_calls(constraint: Constraint, field: JsonField) -> Constraint:
     """A constraint over values of JSON, over what calls show of them."""
     assert isinstance(constraint.automaton, JsonValuesAutomaton)
     return replace(constraint, automaton=CallValuesAutomaton(constraint.automaton, field))
 
 
-def _differs_in_values(compiled: CompiledRule) -> bool:
-    """Whether a rule may match a string, key or number of JSON alone though it matches nothing where that stands."""
+def _differs_in_values(compiled: CompiledRule, beside: str) -> bool:
+    """Whether a rule may match a value alone though it matches nothing where that stands, with this beside it."""
     rule = compiled.rule
     if compiled.listed is not None:
         return False
@@ -278,7 +296,7 @@ def _differs_in_values(compiled: CompiledRule) -> bool:
         # What stands beside a value may be folded away, and its neighbours come beside it.
         tests = syntax.Assertion | syntax.Lookaround
         return any(isinstance(part, tests) for node in nodes for part in syntax.subnodes(node))
-    return any(map(differs_alone, nodes))
+    return any(differs_alone(node, beside) for node in nodes)
 
 
 def _in_literals(compiled: CompiledRule) -> CompiledRule | None:

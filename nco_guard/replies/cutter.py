@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,16 @@ from nco_guard.automata.combine.cutting import NOWHERE, Moves
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.hidden import Beginnings, HiddenTexts
 from nco_guard.replies.mark_search import CHARACTER, Mark, Marks, MarkSearch, Reading, numbered
-from nco_guard.replies.marks import UnfollowedPattern, Where, program_of
-from nco_guard.replies.parser import CALLS, CONTENT, region_of, template_as_written
+from nco_guard.replies.marks import Program, UnfollowedPattern, Where, program_of
+from nco_guard.replies.parser import CALLS, CONTENT, REASONING, region_of, template_as_written
+from nco_guard.replies.tag_patterns import CAST, EITHER, KEY, VALUE, TaggedValues
 
-__all__ = ["FormatCutter", "marks_of"]
+__all__ = ["FormatCutter", "marks_of", "shared_cutter"]
 
 #: Places of a cutter, from which on whoever asks for one is given a fresh one.
 _PLACES = 20_000
+#: Cutters that are kept for whoever asks next.
+_CUTTERS = 64
 _PROMPTS = 256  # beginnings of replies of which it is kept where they lead
 
 _LEADS = {**dict.fromkeys(range(0xC2, 0xE0), 2), **dict.fromkeys(range(0xE0, 0xF0), 3)}
@@ -52,33 +55,67 @@ class _Format(NamedTuple):
     patterns: tuple[str, ...]
 
 
-def marks_of(form: ReplyFormat, *, calls: bool) -> _Format:
-    """What is looked for in the replies of a format. Errors: `UnfollowedPattern` where that is not followed."""
+def marks_of(form: ReplyFormat, *, calls: bool, values: TaggedValues | None = None) -> _Format:
+    """What is looked for in the replies of a format; with `values`, also in its calls.
+
+    Errors: `UnfollowedPattern` where that is not followed.
+    """
     spec = template_as_written(form, calls=calls)
     first = spec.implicit
     if first is None or region_of(first) != CONTENT:
         raise UnfollowedPattern("text without a mark is no content")
-    shown = {name: region_of(name) for name in spec.fields}
+    shown: dict[str, str] = {name: region_of(name) for name in spec.fields}
     opening, watched = list[Mark](), dict[str, Sequence[Mark]]()
     patterns, behind = list[str](), list[str]()
 
-    def program(pattern: Any) -> Any:
-        patterns.append(pattern.pattern)
-        made = program_of(pattern.pattern)
+    def program(pattern: str) -> Program:
+        patterns.append(pattern)
+        made = program_of(pattern)
         behind.extend(made.behind)
         return made
 
     for name, field in spec.fields.items():
         if field.open_re is not None:
-            opening.append(Mark(program(field.open_re), True, name, CONTENT, shown[name], name))
+            opening.append(Mark(program(field.open_re.pattern), True, name, CONTENT, shown[name], name))
         closing = []
         if field.close_re is not None:
-            closing = [Mark(program(field.close_re), False, name, shown[name], CONTENT, first)]
+            closing = [Mark(program(field.close_re.pattern), False, name, shown[name], CONTENT, first)]
         if name == first and closing and closing[0].program.may_be_empty():
             raise UnfollowedPattern("content ends at nothing")
         watched[name] = closing
     watched[first] = [*opening, *watched[first]]
+    if values is not None:
+        for name in [name for name, field in shown.items() if field == CALLS]:
+            _watch_values(values, name, watched, shown, program)
     return _Format(watched, first, shown, tuple(dict.fromkeys(behind)), tuple(patterns))
+
+
+def _watch_values(
+    values: TaggedValues,
+    calls: str,
+    watched: dict[str, Sequence[Mark]],
+    shown: dict[str, str],
+    program: Callable[[str], Program],
+) -> None:
+    """Add the marks of tags within a call, and what is looked for between them: there a call may end, too."""
+    patterns, ends = values.patterns, watched[calls]
+    key = f"{calls}.{KEY}"
+    watched[calls] = [Mark(program(patterns.opens), True, key, CALLS, KEY, key), *ends]
+    shown[key], begins = KEY, list[Mark]()
+    for number, kind in enumerate((EITHER, CAST, VALUE)):
+        named = [name for name, own in values.kinds if own == kind]
+        if kind != VALUE and not named:
+            continue
+        # Of what is told by the key the name comes first, so that mark is preferred.
+        behind = "|".join(re.escape(f"{patterns.literal}{name}") for name in named)
+        for way, (before, close) in enumerate(patterns.ways):
+            field = f"{calls}.{number}{way}"
+            pattern = f"(?<={behind})(?:{before})" if behind else before
+            begins.append(Mark(program(pattern), True, field, KEY, kind, field))
+            over = Mark(program(close), False, field, kind, CALLS, calls)
+            watched[field] = [over, *(mark._replace(within=kind) for mark in ends)]
+            shown[field] = kind
+    watched[key] = [*begins, *(mark._replace(within=KEY) for mark in ends)]
 
 
 class _Stand(NamedTuple):
@@ -108,13 +145,22 @@ class FormatCutter(Cutter):
     """Reads replies of a format. Safe to share between threads.
 
     hidden: texts that are left out wherever they stand. free: fields that no rule looks at. late: whether there are
-    any. Cost: a character from a place that was met before is a look-up.
+    any. values: what calls are cut into, where they are.
+
+    Cost: a character from a place that was met before is a look-up.
     """
 
     def __init__(
-        self, form: ReplyFormat, *, calls: bool, hidden: Sequence[str], free: Sequence[str], late: bool
+        self,
+        form: ReplyFormat,
+        *,
+        calls: bool,
+        hidden: Sequence[str],
+        free: Sequence[str] = (),
+        late: bool = False,
+        values: TaggedValues | None = None,
     ) -> None:
-        self._format = marks_of(form, calls=calls)
+        self._format = marks_of(form, calls=calls, values=values)
         self._marks = Marks(self._format.watched, self._format.shown, late=late, free=frozenset(free))
         self._hidden = tuple(hidden)
         self._beginnings = Beginnings([f"{each}." for each in self._format.behind])
@@ -296,6 +342,22 @@ class FormatCutter(Cutter):
         return found[0], _said(found[1], CHARACTER, character.encode())
 
 
+_cutters: dict[Hashable, FormatCutter] = {}
+_lock = threading.Lock()
+
+
+def shared_cutter(made_of: Hashable, make: Callable[[], FormatCutter]) -> FormatCutter:
+    """A cutter, one for all who ask for what it is made of; those asked for last are kept."""
+    with _lock:
+        found = _cutters.pop(made_of, None)
+        if found is None or found.worn:
+            found = make()
+        _cutters[made_of] = found
+        while len(_cutters) > _CUTTERS:
+            del _cutters[next(iter(_cutters))]
+        return found
+
+
 def _said(moves: Moves, of: bytes, data: bytes) -> Moves:
     """What was found of one character, of another."""
     return tuple(
@@ -312,11 +374,11 @@ def _composed(first: Moves, second: Moves) -> Moves:
 
 
 def _begun(cuts: Sequence[Cut]) -> tuple[str, bytes]:
-    """The field that a prompt ends in, and what stands in a call that it has begun."""
+    """The field that a prompt ends in, and what stands in a call, key or value that it has begun."""
     begins = max((at for at, cut in enumerate(cuts) if cut.kind == "begin"), default=-1)
     field = cuts[begins].field if begins >= 0 else CONTENT
     text = b"".join(cut.data for cut in cuts[begins + 1 :] if cut.kind == "text")
-    return field, text if field == CALLS else b""
+    return field, text if field not in (CONTENT, REASONING) else b""
 
 
 class _Kinds:

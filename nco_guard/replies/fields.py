@@ -7,27 +7,23 @@ parser that `Regions` reads with; byte by byte they are followed by `replies.cut
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nco_guard.automata import Cut, Cutter, Cutting
+from nco_guard.automata import Cut, Cutter, Cutting, ValuesIn
 from nco_guard.automata import Region as FieldRegion
 from nco_guard.automata.combine.cutting import WHOLE, JsonField
-from nco_guard.replies.cutter import FormatCutter, marks_of
+from nco_guard.replies.cutter import FormatCutter, marks_of, shared_cutter
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.hidden import first_whole
 from nco_guard.replies.marks import UnfollowedPattern
 from nco_guard.replies.parser import CALLS, CONTENT, REASONING, RegionPiece, Regions
+from nco_guard.replies.value_fields import values_in_tags
 from nco_guard.replies.writing import written_calls
 
 __all__ = ["FormatFields"]
 
 _FIELDS = (CONTENT, REASONING, CALLS)
-#: Cutters that are kept for whoever asks next.
-_CUTTERS = 64
-_cutters: dict[FormatFields, FormatCutter] = {}
-_lock = threading.Lock()
 
 
 class FormatFields(Cutting):
@@ -101,12 +97,17 @@ class FormatFields(Cutting):
         reasoning = (REASONING,) if self.form.reasons else ()
         return (CONTENT, *reasoning, *((CALLS,) if self.calls and self.form.reads_calls else ()))
 
-    @property
-    def json_field(self) -> JsonField | None:
-        """See `Cutting.json_field`."""
+    def values(self, types: Mapping[str, Sequence[str]]) -> tuple[ValuesIn, ...]:
+        """See `Cutting.values`."""
+        if CALLS not in self.names:
+            return ()
+        if self.form.arguments == "xml":
+            return values_in_tags(self.form, self.only([CALLS]), self.hidden, types)
         options = self.form.response_template["fields"].get("tool_calls", {}).get("content_args") or {}
         plain = self.form.arguments == "json" and not {"unquoted_keys", "string_delims"} & {*options}
-        return _json_of(self.form) if plain and self.form.call is not None and CALLS in self.names else None
+        if not plain or self.form.call is None:
+            return ()
+        return (ValuesIn("call", self.only([CALLS]), call=_json_of(self.form)),)
 
     def _with(self, **changed: Any) -> FormatFields:
         own = {"calls": self.calls, "hidden": self.hidden, "begun": self.begun, "free": self.free}
@@ -127,15 +128,10 @@ class FormatFields(Cutting):
         late = self.whole and not {*self.free}.isdisjoint(self.names)
         # Where the whole is no text, or all of it one, it makes no difference what is free.
         free = self.free if late else ()
-        fields = FormatFields(self.form, calls=self.calls, hidden=self.hidden, free=free)
-        with _lock:
-            found = _cutters.pop(fields, None)
-            if found is None or found.worn:
-                found = FormatCutter(self.form, calls=self.calls, hidden=self.hidden, free=free, late=late)
-            _cutters[fields] = found
-            while len(_cutters) > _CUTTERS:
-                del _cutters[next(iter(_cutters))]
-            return found
+        return shared_cutter(
+            (self.form.digest, self.calls, self.hidden, free),
+            lambda: FormatCutter(self.form, calls=self.calls, hidden=self.hidden, free=free, late=late),
+        )
 
     def texts(self, text: str) -> list[list[FieldRegion]]:
         """See `Cutting.texts`."""

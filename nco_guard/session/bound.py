@@ -173,9 +173,11 @@ class BoundGuard(Shared):
         )
         if self.shape is None or not self.shape.says_json:
             return found
-        fields = vocabulary.regions
-        if self.shape.kind == "json" or (fields is not None and fields.json_field is not None):
-            found = (*found, *self._compiled.value_constraints(known, fields))
+        if self.shape.kind == "json":
+            found = (*found, *self._compiled.value_constraints(known))
+        elif vocabulary.regions is not None:
+            places = vocabulary.regions.values(self.shape.value_types)
+            found = (*found, *self._compiled.value_constraints(known, places))
         source = _PLAIN_JSON if self.shape.kind == "json" else (*_PLAIN_JSON, self.shape.digest)
         kept = [each for each in known if each.source == source]
         plain = None if kept else self.shape.plain()

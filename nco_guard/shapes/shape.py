@@ -248,6 +248,15 @@ class Shape:
         """Whether there are strings in it that are read as JSON."""
         return self.kind in ("json", "tools")
 
+    @property
+    def value_types(self) -> dict[str, tuple[str, ...]]:
+        """Of calls: as what the text of each argument is read, those of one name in any tool together."""
+        found: dict[str, tuple[str, ...]] = {}
+        for tool in self.source[0] if self.kind == "tools" else ():
+            for key, kinds in tool.types.items():
+                found[key] = tuple(dict.fromkeys((*found.get(key, ()), *(kinds or ("string",)))))
+        return found
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hexadecimal) of what is enforced."""

@@ -14,7 +14,7 @@ from nco_guard.automata.combine.cutting import WHOLE
 from nco_guard.compiler import compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.replies import Reasoning, ReplyReader, Text, as_reply_format
-from nco_guard.replies import fields as fields_module
+from nco_guard.replies import cutter as cutter_module
 from nco_guard.replies.fields import FormatFields
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.parser import CALLS, CONTENT, REASONING, Regions
@@ -221,13 +221,13 @@ def test_a_place_remembers_nothing_of_a_name(form: ReplyFormat) -> None:
 
 def test_what_is_kept_of_cutters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     form = as_reply_format("hermes")
-    monkeypatch.setattr("nco_guard.replies.fields._CUTTERS", 3)
+    monkeypatch.setattr("nco_guard.replies.cutter._CUTTERS", 3)
     first = FormatFields(form, hidden=("<a>",))
     kept = first.cutter()
     assert first.begun_by("<think>").cutter() is kept
     for number in range(3):
         FormatFields(form, hidden=(f"<{number}>",)).cutter()
-    assert len(fields_module._cutters) == 3
+    assert len(cutter_module._cutters) == 3
     assert first.cutter() is not kept
     kept = first.cutter()
     for number in range(1_000):

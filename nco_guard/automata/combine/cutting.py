@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Literal, NamedTuple, Self
 
@@ -18,7 +18,18 @@ from numpy.typing import NDArray
 from nco_guard.automata.automaton import SINK, TableAutomaton
 from nco_guard.automata.charsets import CharClasses
 
-__all__ = ["NOWHERE", "WHOLE", "Cut", "Cutter", "Cutting", "JsonField", "Moves", "Region", "UncutText"]
+__all__ = [
+    "NOWHERE",
+    "WHOLE",
+    "Cut",
+    "Cutter",
+    "Cutting",
+    "JsonField",
+    "Moves",
+    "Region",
+    "UncutText",
+    "ValuesIn",
+]
 
 #: The place behind bytes that are no text.
 NOWHERE = SINK
@@ -43,6 +54,19 @@ class JsonField(NamedTuple):
     name: str
     outer: int = 0
     named: str = ""
+
+
+class ValuesIn(NamedTuple):
+    """Where values stand of which each is shown as a text of its own.
+
+    read: a "text" of the fields that `regions` leaves unfree is one value; or it is "json", or what a "call" has as
+    `call` says; without regions all of the text is. beside: what may stand beside values that are text.
+    """
+
+    read: Literal["text", "json", "call"]
+    regions: Cutting | None = None
+    beside: str = ""
+    call: JsonField | None = None
 
 
 class Cut(NamedTuple):
@@ -127,10 +151,10 @@ class Cutting(ABC):
     def names(self) -> tuple[str, ...]:
         """The fields, the first one first."""
 
-    @property
-    def json_field(self) -> JsonField | None:
-        """The field that holds JSON, if one does."""
-        return None
+    def values(self, types: Mapping[str, Sequence[str]]) -> tuple[ValuesIn, ...]:
+        """Where values stand in the fields. types: as what those of named arguments are read, where that is cast."""
+        del types
+        return ()
 
     @abstractmethod
     def freed(self, *names: str) -> Self:

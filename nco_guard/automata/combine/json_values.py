@@ -23,13 +23,13 @@ from nco_guard.automata.automaton import SINK, UNASKED, Automaton, TableAutomato
 from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.patterns import syntax
 
-__all__ = ["LITERALS", "JsonValuesAutomaton", "differs_alone", "forbids_literals"]
+__all__ = ["BESIDE_JSON", "LITERALS", "JsonValuesAutomaton", "differs_alone", "forbids_literals"]
 
 LITERALS = {"true": "True", "false": "False", "null": "None"}
 """What is no string and no number in JSON, and what each prints as in Python."""
 
 #: What stands beside values, and what a number that is read without its `.0` goes on with.
-_BESIDE = '":,[]{} \t\r\n.'
+BESIDE_JSON = '":,[]{} \t\r\n.'
 _AT_EDGES = ("text_start", "text_end", "line_start", "line_end")
 _NUMBER = b"0123456789+-.eE"
 _ESCAPES = {0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t"}
@@ -37,22 +37,24 @@ _HEX = b"0123456789abcdefABCDEF"
 _ALONE = bytes(dict.fromkeys(b'"\\u/' + _NUMBER + _HEX + bytes(_ESCAPES)))
 
 
-def differs_alone(node: syntax.Node) -> bool:
-    """Whether a pattern may match a value alone and not where it stands in JSON text.
+def differs_alone(node: syntax.Node, beside: str = BESIDE_JSON) -> bool:
+    """Whether a pattern may match a value alone and not where it stands. beside: what stands beside it, as in JSON.
 
     No boundary of words tells these apart, since no letter stands beside a value.
     """
     for part in syntax.subnodes(node):
         if isinstance(part, syntax.Assertion) and part.kind in _AT_EDGES:
             return True
-        if isinstance(part, syntax.Lookaround) and any(map(_meets_beside, syntax.subnodes(part.body))):
+        if isinstance(part, syntax.Lookaround) and any(
+            _meets(each, beside) for each in syntax.subnodes(part.body)
+        ):
             return True
     return False
 
 
-def _meets_beside(part: syntax.Node) -> bool:
+def _meets(part: syntax.Node, beside: str) -> bool:
     return isinstance(part, syntax.Chars) and any(
-        low <= ord(sign) <= high for sign in _BESIDE for low, high in part.ranges
+        low <= ord(sign) <= high for sign in beside for low, high in part.ranges
     )
 
 
