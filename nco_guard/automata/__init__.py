@@ -9,6 +9,7 @@ from nco_guard.automata.automaton import Automaton
 from nco_guard.automata.characters import CharMachine, ClassAutomaton
 from nco_guard.automata.combine.borders import BORDER, BorderedAutomaton
 from nco_guard.automata.combine.call_json import CallValuesAutomaton
+from nco_guard.automata.combine.call_python import PythonValuesAutomaton
 from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, JsonField, Region, UncutText, ValuesIn
 from nco_guard.automata.combine.json_values import (
     BESIDE_JSON,
@@ -54,6 +55,7 @@ __all__ = [
     "JsonField",
     "JsonValuesAutomaton",
     "ProductMachine",
+    "PythonValuesAutomaton",
     "Region",
     "RegionsAutomaton",
     "ReplyFields",

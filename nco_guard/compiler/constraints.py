@@ -19,8 +19,8 @@ from nco_guard.automata import (
     Cutting,
     FoldedAhoCorasick,
     FoldSpec,
-    JsonField,
     JsonValuesAutomaton,
+    PythonValuesAutomaton,
     RegionsAutomaton,
     Rewriting,
     RewrittenAutomaton,
@@ -253,8 +253,11 @@ def value_constraint(compiled: CompiledRule, stop: bool, values: ValuesIn) -> Co
     made = build(compiled, stop, values.beside)
     if made is None or values.regions is None:
         return made
-    if values.call is not None:
-        made = _in_calls(made, values.call)
+    json = made.automaton
+    if values.call is not None and isinstance(json, JsonValuesAutomaton):
+        made = replace(made, automaton=CallValuesAutomaton(json, values.call))
+    elif values.read == "python" and isinstance(json, JsonValuesAutomaton):
+        made = replace(made, automaton=PythonValuesAutomaton(json))
     return by_regions(lambda: made, values.regions)
 
 
@@ -276,12 +279,6 @@ def _value_in_json(compiled: CompiledRule, stop: bool, beside: str) -> Constrain
     if not differs and not forbids_literals(own.automaton):
         return None
     return replace(own, automaton=JsonValuesAutomaton(own.automaton), reads_prompt=False, key="")
-
-
-def _in_calls(constraint: Constraint, field: JsonField) -> Constraint:
-    """A constraint over values of JSON, over what calls show of them."""
-    assert isinstance(constraint.automaton, JsonValuesAutomaton)
-    return replace(constraint, automaton=CallValuesAutomaton(constraint.automaton, field))
 
 
 def _differs_in_values(compiled: CompiledRule, beside: str) -> bool:

@@ -103,6 +103,8 @@ class FormatFields(Cutting):
             return ()
         if self.form.arguments == "xml":
             return values_in_tags(self.form, self.only([CALLS]), self.hidden, types)
+        if self.form.arguments == "pythonic":
+            return (ValuesIn("python", self.only([CALLS]), "=()"),)
         options = self.form.response_template["fields"].get("tool_calls", {}).get("content_args") or {}
         plain = self.form.arguments == "json" and not {"unquoted_keys", "string_delims"} & {*options}
         if not plain or self.form.call is None:

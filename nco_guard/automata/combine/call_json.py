@@ -8,8 +8,10 @@ Cost: a state of `JsonValuesAutomaton` becomes one for each depth of brackets th
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Hashable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,9 @@ from nco_guard.automata.charsets import CharClasses
 from nco_guard.automata.combine.cutting import JsonField
 from nco_guard.automata.combine.json_values import JsonValuesAutomaton
 
-__all__ = ["CallValuesAutomaton"]
+__all__ = ["CallValuesAutomaton", "ValuesWithin"]
+
+Place = TypeVar("Place", bound=Hashable)
 
 _SIGNS = b'"\\{}[]:,'
 
@@ -30,7 +34,6 @@ class _Standing(NamedTuple):
     key: what is read of a key around the arguments, or was of the last one; valued: whether a colon stands behind it.
     """
 
-    inner: int
     depth: int = 0
     where: str = "beside"
     read: bool = False
@@ -38,18 +41,25 @@ class _Standing(NamedTuple):
     valued: bool = False
 
 
-class CallValuesAutomaton(TableAutomaton):
-    """Watches, over the JSON of a call, what `values` forbids in it; `field` says what of it is shown."""
+class ValuesWithin(TableAutomaton, Generic[Place]):
+    """Watches, over a call, what `values` forbids in what it says; what that is says `follow`.
 
-    def __init__(self, values: JsonValuesAutomaton, field: JsonField) -> None:
+    alone: bytes that mean something of their own.
+    """
+
+    def __init__(self, values: JsonValuesAutomaton, first: Place, alone: bytes) -> None:
         super().__init__()
         self.values = values
-        self._outer, self._named = field.outer, field.named.encode()
-        self._keys: list[_Standing] = [_Standing(SINK)]
-        self._ids: dict[_Standing, int] = {}
-        self.start = self.spaceless_start = self._state(_Standing(values.start))
+        self._alone = bytes(dict.fromkeys(alone))
+        self._keys: list[tuple[int, Place]] = [(SINK, first)]
+        self._ids: dict[tuple[int, Place], int] = {}
+        self.start = self.spaceless_start = self._state((values.start, first))
 
-    def _state(self, key: _Standing) -> int:
+    @abstractmethod
+    def follow(self, at: Place, byte: int) -> tuple[Place, bytes]:
+        """Where a byte leads, and the JSON that it says."""
+
+    def _state(self, key: tuple[int, Place]) -> int:
         state = self._ids.get(key)
         if state is None:
             state = self._room()
@@ -58,16 +68,60 @@ class CallValuesAutomaton(TableAutomaton):
         return state
 
     def _find(self, state: int, byte: int) -> int:
-        at = self._keys[state]
-        inner, matched = at.inner, False
-        after, fed = self._within(at, byte) if at.depth > self._outer else self._around(at, byte)
-        if fed:
-            inner = self.values.step(inner, byte)
-            matched, inner = inner < 0, ~inner if inner < 0 else inner
-        reached = self._state(after._replace(inner=inner))
+        inner, at = self._keys[state]
+        after, said = self.follow(at, byte)
+        matched = False
+        for each in said:
+            inner = self.values.step(inner, each)
+            matched, inner = (True, ~inner) if inner < 0 else (matched, inner)
+        reached = self._state((inner, after))
         reached = ~reached if matched else reached
         self._table[state, self.byte_classes == self.byte_classes[byte]] = reached
         return reached
+
+    def may_end(self, state: int) -> bool:
+        """Whether the text may end in this state."""
+        return state == SINK or self.values.may_end(self._keys[state][0])
+
+    @cached_property
+    def byte_classes(self) -> NDArray[np.uint8]:
+        """Those of the values; what means something of its own is by itself."""
+        own = np.zeros(256, np.int64)
+        own[[*self._alone]] = np.arange(1, len(self._alone) + 1)
+        _, numbers = np.unique(self.values.byte_classes + own * 256, return_inverse=True)
+        classes: NDArray[np.uint8] = numbers.ravel().astype(np.uint8)
+        return classes
+
+    @property
+    def kinds(self) -> CharClasses | None:
+        """Those of the values; what means something of its own is by itself."""
+        kinds = self.values.kinds
+        alone = [((ord(sign), ord(sign)),) for sign in dict.fromkeys(self._alone.decode())]
+        return None if kinds is None else CharClasses([*kinds.sets(), *alone])
+
+    def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
+        """Those of the values."""
+        inner = np.array([self._keys[state][0] for state in states.tolist()], np.int32)
+        found: NDArray[np.int16] = self.values.distances(inner)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the transition table, the inner automaton's included."""
+        return super().nbytes + 300 * len(self._keys) + self.values.nbytes
+
+
+class CallValuesAutomaton(ValuesWithin[_Standing]):
+    """Watches, over the JSON of a call, what `values` forbids in it; `field` says what of it is shown."""
+
+    def __init__(self, values: JsonValuesAutomaton, field: JsonField) -> None:
+        self._outer, self._named = field.outer, field.named.encode()
+        super().__init__(values, _Standing(), _SIGNS + self._named)
+
+    def follow(self, at: _Standing, byte: int) -> tuple[_Standing, bytes]:
+        """Where a byte leads, and whether it is read."""
+        after, fed = self._within(at, byte) if at.depth > self._outer else self._around(at, byte)
+        return after, bytes([byte]) if fed else b""
 
     def _within(self, at: _Standing, byte: int) -> tuple[_Standing, bool]:
         """Of arguments all is read."""
@@ -105,35 +159,3 @@ class CallValuesAutomaton(TableAutomaton):
         if byte in b"{[":
             return at._replace(depth=at.depth + 1, key=b"", valued=False)
         return at._replace(depth=max(0, at.depth - 1)) if byte in b"}]" else at
-
-    def may_end(self, state: int) -> bool:
-        """Whether the text may end in this state."""
-        return state == SINK or self.values.may_end(self._keys[state].inner)
-
-    @cached_property
-    def byte_classes(self) -> NDArray[np.uint8]:
-        """Those of the values; what JSON and the one key are made of is by itself."""
-        own = np.zeros(256, np.int64)
-        alone = bytes(dict.fromkeys(_SIGNS + self._named))
-        own[[*alone]] = np.arange(1, len(alone) + 1)
-        _, numbers = np.unique(self.values.byte_classes + own * 256, return_inverse=True)
-        classes: NDArray[np.uint8] = numbers.ravel().astype(np.uint8)
-        return classes
-
-    @property
-    def kinds(self) -> CharClasses | None:
-        """Those of the values; what JSON and the one key are made of is by itself."""
-        kinds = self.values.kinds
-        alone = [((ord(sign), ord(sign)),) for sign in dict.fromkeys((_SIGNS + self._named).decode())]
-        return None if kinds is None else CharClasses([*kinds.sets(), *alone])
-
-    def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
-        """Those of the values."""
-        inner = np.array([self._keys[state].inner for state in states.tolist()], np.int32)
-        found: NDArray[np.int16] = self.values.distances(inner)
-        return found
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by the transition table, the inner automaton's included."""
-        return super().nbytes + 300 * len(self._keys) + self.values.nbytes

@@ -59,11 +59,11 @@ class JsonField(NamedTuple):
 class ValuesIn(NamedTuple):
     """Where values stand of which each is shown as a text of its own.
 
-    read: a "text" of the fields that `regions` leaves unfree is one value; or it is "json", or what a "call" has as
-    `call` says; without regions all of the text is. beside: what may stand beside values that are text.
+    read: a "text" of the fields that rules look at is one value; or it is "json", a "call" of which `call` says what is
+    shown, or calls in "python". Without regions it is all that is written. beside: what may stand beside a text.
     """
 
-    read: Literal["text", "json", "call"]
+    read: Literal["text", "json", "call", "python"]
     regions: Cutting | None = None
     beside: str = ""
     call: JsonField | None = None
