@@ -31,7 +31,8 @@ _SCHEMAS_BY_NAME = ("properties", "patternProperties")
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_ENFORCED = (
+#: What is enforced.
+ENFORCED = (
     "$ref", "type", "const", "enum", "pattern", "format", "required", "items", "additionalItems",
     "additionalProperties",
     *_SCHEMAS_BY_NAME, *_SCHEMA_LISTS, *_COUNTS, *_BOUNDS,
@@ -73,7 +74,7 @@ ANNOTATIONS = frozenset((
     "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$defs", "definitions",
     "discriminator", "nullable", "externalDocs", "xml", "strict", "name", "then", "else", "minContains", "maxContains",
 ))  # fmt: skip
-_SIMPLE = {re.sub(r"\W|_", "", name).lower(): name for name in (*_ENFORCED, *REFUSED)}
+_SIMPLE = {re.sub(r"\W|_", "", name).lower(): name for name in (*ENFORCED, *REFUSED)}
 
 
 def within(place: str, name: str | int) -> str:
@@ -146,7 +147,7 @@ class _Reader:
         made: dict[str, Any] = {}
         for name, value in given.items():
             self._check_name(name, place)
-            if name in _ENFORCED:
+            if name in ENFORCED:
                 made[name] = self._keyword(name, value, place, depth)
             elif name in REFUSED:
                 self._refuse(name, value, given, place)

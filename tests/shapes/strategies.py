@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nco_guard.errors import PolicyError
@@ -283,11 +284,12 @@ def parts(schema: Schema) -> Iterator[Schema]:
         if key in ("properties", "$defs", "patternProperties", "definitions"):
             for part in held.values():
                 yield from parts(part)
-        elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        elif key in ("anyOf", "oneOf", "allOf", "prefixItems") or (key == "items" and isinstance(held, list)):
             for part in held:
                 yield from parts(part)
         elif key in (
             "items",
+            "additionalItems",
             "additionalProperties",
             "not",
             "contains",
@@ -439,7 +441,27 @@ def policies_against(draw: st.DrawFn, schema: Schema, most: int = 3) -> Policy:
 
 
 @st.composite
-def collisions(draw: st.DrawFn) -> tuple[Schema, Policy]:
+def collisions(draw: st.DrawFn, some: st.SearchStrategy[Schema] = schemas) -> tuple[Schema, Policy]:
     """A schema, and a policy against it."""
-    schema = draw(schemas)
+    schema = draw(some)
     return schema, draw(policies_against(schema))
+
+
+def same_examples(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
+    """The same examples in every run."""
+    found: list[Any] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def draw(example: Any) -> None:
+        found.append(example)
+
+    draw()
+    return found

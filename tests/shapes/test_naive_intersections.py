@@ -12,8 +12,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from nco_guard.compiler import compile_policy
@@ -25,6 +23,7 @@ from tests.shapes.driver import Both, Taste, tempting, vocabulary, write
 from tests.shapes.formats import FORMATS
 from tests.shapes.judge import MATCHES, faults, forbidden_in, validates
 from tests.shapes.libraries import RefusedSchema, library
+from tests.shapes.strategies import same_examples
 
 KINDS = {
     "type", "type: several", "enum", "const", "pattern", "minLength", "maxLength", "minimum", "maximum",
@@ -36,30 +35,10 @@ KINDS = {
 }  # fmt: skip
 
 
-def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """The same examples in every run."""
-    found: list[Any] = []
-
-    @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def draw(example: Any) -> None:
-        found.append(example)
-
-    draw()
-    return found
-
-
 def test_schemas_of_every_kind_are_drawn() -> None:
     count: collections.Counter[str] = collections.Counter()
     every = (strategies.schemas, 300), (strategies.strings(), 200), (strategies.numeric(), 100)
-    for schema in itertools.chain.from_iterable(drawn(*each) for each in every):
+    for schema in itertools.chain.from_iterable(same_examples(*each) for each in every):
         Draft202012Validator.check_schema(schema)
         count.update(strategies.kinds(schema))
         assert len(json.dumps(schema)) < 8000
@@ -67,7 +46,7 @@ def test_schemas_of_every_kind_are_drawn() -> None:
 
 
 def test_most_schemas_can_be_met_and_witnesses_meet_them() -> None:
-    schemas, met = drawn(strategies.schemas, 120), 0
+    schemas, met = same_examples(strategies.schemas, 120), 0
     for schema in schemas:
         values = witness.values(schema, 6)
         met += bool(values)
@@ -106,7 +85,7 @@ def test_a_witness_is_found_where_one_is_known() -> None:
 def test_policies_forbid_some_of_what_schemas_want() -> None:
     """Neither nothing nor all of it."""
     count: collections.Counter[str] = collections.Counter()
-    for schema, policy in drawn(strategies.collisions(), 120):
+    for schema, policy in same_examples(strategies.collisions(), 120):
         texts = [witness.writings(value)[0] for value in witness.values(schema, 8)]
         try:
             with limited(5):
@@ -190,7 +169,7 @@ def test_two_masks_over_each_other_end_in_corners_that_can_be_avoided(
 @pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
 def test_random_schemas_and_policies_collide(name: str) -> None:
     tally = Tally(name)
-    for place, (schema, policy) in enumerate(drawn(strategies.collisions(), 40)):
+    for place, (schema, policy) in enumerate(same_examples(strategies.collisions(), 40)):
         try:
             with limited(10):
                 tally.run(place, schema, policy)

@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 
@@ -107,10 +108,12 @@ class _Trying:
         return [self._arrays(part, depth), self._objects(part, depth), self._scalars, *below, merged]
 
     def _at(self, ref: str) -> Schema:
+        """What is referred to by a pointer; by an anchor or an address, anything: all is judged in the end."""
         found = self._root
-        for name in ref.removeprefix("#").split("/")[1:]:
-            found = found[name]
-        return found
+        pointer = unquote(ref).partition("#")[2]
+        for name in pointer.split("/")[1:]:
+            found = found[name.replace("~1", "/").replace("~0", "~")]
+        return True if pointer and not pointer.startswith("/") else found
 
     def _arrays(self, part: Schema, depth: int) -> Iterator[Any]:
         if depth == 0 or "array" not in _types(part):
