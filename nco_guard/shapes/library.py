@@ -86,6 +86,9 @@ def tokenizer_of(vocabulary: Vocabulary | None, *, first: bool = False) -> Token
     return Tokenizer(tokens)
 
 
+_CASES = "oneOf: it is not seen that its cases bar each other; write anyOf, or a const by which they differ"
+
+
 def complaint(grammar: str) -> str | None:
     """What the library says against a grammar, in one line and without a piece of the grammar; None: nothing."""
     limits = _library().LLParserLimits(verbose_errors=False, **_LIMITS)
@@ -95,7 +98,9 @@ def complaint(grammar: str) -> str | None:
     lines = said.splitlines()
     # What the parser of regular expressions says stands behind the pattern, which it shows.
     reason = next((line for line in lines if line.startswith("error: ")), lines[0])
-    return _WHERE.sub("", reason.partition("failed to compile JSON schema: ")[2] or reason)
+    found = _WHERE.sub("", reason.partition("failed to compile JSON schema: ")[2] or reason)
+    # It names an option of its own, under which more than one of the schemas might hold.
+    return _CASES if found.startswith("oneOf constraints are not supported") else found
 
 
 def check_json_of(grammar: str) -> None:

@@ -76,9 +76,9 @@ class Shape:
     def json(cls, schema: Any, *, whitespace: Whitespace = "one") -> Shape:
         """The JSON texts that a JSON Schema, or a pydantic class, lets be.
 
-        Keys come in the schema's order. Objects whose `properties` are given have no others unless
-        `additionalProperties` says so. Numbers are written as they print, see `automata.json_text`. `whitespace`: "one"
-        space at most between what belongs together, "any", or "none".
+        Keys come in the schema's order. Objects whose `properties` are given have no others, but for those that are
+        required, unless `additionalProperties` says so. Numbers are written as they print, see `automata.json_text`.
+        `whitespace`: "one" space at most between what belongs together, "any", or "none".
 
         Errors: `ShapeError`, naming the place, for what cannot be enforced exactly (`not`, `uniqueItems`, lookarounds,
         unknown formats, ...); `ArgumentError` for what is no schema.
@@ -357,12 +357,18 @@ _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
 
 
 def _closed(schema: Any, place: str, *, open_: bool = False) -> Any:
-    """A schema whose objects have no other keys than they name, where nothing is said of others."""
+    """A schema whose objects have no other keys than they name, where nothing is said of others.
+
+    What is required is named: of what value, is free.
+    """
     if not isinstance(schema, dict):
         return schema
     alone = not open_ and not any(name in schema for name in _COMBINING)
     if "properties" in schema and "additionalProperties" not in schema and alone:
         schema["additionalProperties"] = False
+        schema["properties"] |= {
+            name: {} for name in schema.get("required", ()) if name not in schema["properties"]
+        }
     for pointer, inner, part_of_all in schema_parts(schema):
         _closed(inner, place + pointer, open_=part_of_all)
     return schema

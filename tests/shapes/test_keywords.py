@@ -322,3 +322,21 @@ def test_what_was_begun_is_text(given: Any) -> None:
 def test_a_given_schema_may_be_long() -> None:
     schema = {"properties": {f"k{n}": {"type": "string", "description": "d" * 100} for n in range(400)}}
     assert json.dumps(Shape.json(schema).schema["properties"]["k399"]) == '{"type": "string"}'
+
+
+@pytest.mark.parametrize("rest", [{}, {"patternProperties": {"^a": {"type": "integer"}}}], ids=str)
+def test_what_only_required_names_comes_with_any_value(rest: dict[str, Any]) -> None:
+    """An object that names its keys has no others: those that it requires are named."""
+    shape = Shape.json({"type": "object", "properties": {"b": {"type": "null"}}, "required": ["a"], **rest})
+    assert reads(shape, '{"a":1}')
+    assert reads(shape, '{"b":null,"a":1}')
+    assert reads(shape, '{"a":[]}') == (not rest)
+    for text in ("{}", '{"b":null}', '{"a":1,"c":1}'):
+        assert not reads(shape, text)
+
+
+def test_cases_that_may_hold_at_once_are_refused_in_words_of_our_own() -> None:
+    cases = {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 2}]}
+    with pytest.raises(ShapeError, match=r"^#/properties/x: oneOf: it is not seen .*; write anyOf") as raised:
+        Shape.json(inside(cases))
+    assert "coerce" not in str(raised.value)

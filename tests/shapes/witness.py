@@ -31,9 +31,10 @@ _MOST = 24
 _DEEP = 4
 
 
-def values(schema: Schema, most: int = _MOST) -> list[Any]:
-    """Some values that `jsonschema` takes, small ones."""
-    return _Trying(schema, most).of(schema, _DEEP)
+def values(schema: Schema, most: int = _MOST, place: str = "#") -> list[Any]:
+    """Some values that `jsonschema` takes, small ones; of the part that stands at a place."""
+    trying = _Trying(schema, most)
+    return trying.of(trying.at(place), _DEEP)
 
 
 def texts(schema: Schema, policy: Policy) -> Iterator[str]:
@@ -98,7 +99,7 @@ class _Trying:
         for key in ("anyOf", "oneOf", "allOf"):
             below += [self.of(each, depth - 1) for each in part.get(key, ())]
         if "$ref" in part:
-            below.append(self.of(self._at(part["$ref"]), depth - 1))
+            below.append(self.of(self.at(part["$ref"]), depth - 1))
         merged = [
             {**first, **second}
             for one, other in itertools.combinations(below, 2)
@@ -107,12 +108,13 @@ class _Trying:
         ]
         return [self._arrays(part, depth), self._objects(part, depth), self._scalars, *below, merged]
 
-    def _at(self, ref: str) -> Schema:
+    def at(self, ref: str) -> Schema:
         """What is referred to by a pointer; by an anchor or an address, anything: all is judged in the end."""
         found = self._root
         pointer = unquote(ref).partition("#")[2]
-        for name in pointer.split("/")[1:]:
-            found = found[name.replace("~1", "/").replace("~0", "~")]
+        for each in pointer.split("/")[1:]:
+            name = each.replace("~1", "/").replace("~0", "~")
+            found = found[int(name) if isinstance(found, list) else name]
         return True if pointer and not pointer.startswith("/") else found
 
     def _arrays(self, part: Schema, depth: int) -> Iterator[Any]:
