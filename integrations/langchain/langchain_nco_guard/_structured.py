@@ -36,7 +36,7 @@ def verified_structured_output(
     own: Callable[..., Runnable[Any, Any]],
     cleaner: Callable[[], RecordingCleaner],
 ) -> Runnable[Any, Any]:
-    """What a verified model answers with in `with_structured_output`; where it is `own`, objects are not verified yet.
+    """What a verified model answers with in `with_structured_output`.
 
     model: the inner one. around: puts the verified model around a runnable that was made from that. own: the verified
     model's own way to answer with objects, for inner runnables that are no models. cleaner: makes what verifies the
@@ -51,14 +51,9 @@ def verified_structured_output(
         if not isinstance(inner, BaseChatModel):
             opaque.append(inner)
             return inner
-        made = inner.with_structured_output(schema, **options)
-        if not isinstance(made, RunnableSequence) or len(made.steps) != 2:
-            raise UnsupportedError(
-                f"{type(inner).__name__}.with_structured_output is no model and a parser; verify what it gives with "
-                "guard_runnable(guard)"
-            )
-        parsers.append(made.last)
-        return made.first
+        asked, parser = _parted(inner.with_structured_output(schema, **options), inner)
+        parsers.append(parser)
+        return asked
 
     asking = mapped(model, ask)
     if opaque:
@@ -66,7 +61,8 @@ def verified_structured_output(
             raise UnsupportedError(
                 f"method: of a {type(opaque[0]).__name__} only 'function_calling' is verified here"
             )
-        return own(schema, include_raw=include_raw, **options)
+        calling, parser = _parted(own(schema, **options), opaque[0])
+        return parsed_output(calling, _VerifiedParser(parser, cleaner), include_raw=include_raw)
     if len({type(parser) for parser in parsers}) > 1:
         raise UnsupportedError(
             "with_structured_output: the models behind with_fallbacks answer in different ways; call it on a verified "
@@ -74,6 +70,16 @@ def verified_structured_output(
         )
     verified: Runnable[Any, Any] = around(asking, parsed=not _calls_tools(asking))
     return parsed_output(verified, _VerifiedParser(parsers[0], cleaner), include_raw=include_raw)
+
+
+def _parted(made: Any, inner: Any) -> tuple[Any, Any]:
+    """What answers, and what parses the answer. Errors: `UnsupportedError` where that is not what was made."""
+    if not isinstance(made, RunnableSequence) or len(made.steps) != 2:
+        raise UnsupportedError(
+            f"{type(inner).__name__}.with_structured_output is no model and a parser; verify what it gives with "
+            "guard_runnable(guard)"
+        )
+    return made.first, made.last
 
 
 class _VerifiedParser(Runnable[Any, Any]):
@@ -106,12 +112,12 @@ class _VerifiedParser(Runnable[Any, Any]):
 
     def _whole(self, message: Any) -> Any:
         read = _Objects(self._cleaner())
-        return read.cleaner.value(read.inside.call(self._parser.invoke, message, read.inside.config))
+        return read.cleaner.object(read.inside.call(self._parser.invoke, message, read.inside.config))
 
     async def _awhole(self, message: Any) -> Any:
         read = _Objects(self._cleaner())
         found = await read.inside.acall(self._parser.ainvoke, message, read.inside.config)
-        return read.cleaner.value(found)
+        return read.cleaner.object(found)
 
     def _parts(self, messages: Iterator[Any]) -> Iterator[Any]:
         # A message that is parsed comes whole, and whoever writes it is observed.
@@ -138,7 +144,7 @@ class _Objects:
         self.inside = UnobservedCalls({}, lambda error: cleaner.error(error, OutputParserException))
 
     def feed(self, found: Any) -> list[Any]:
-        return [self.cleaner.value(found)]
+        return [self.cleaner.object(found)]
 
     def finish(self) -> list[Any]:
         return []

@@ -155,7 +155,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         model_response = response.model_response if isinstance(response, ExtendedModelResponse) else response
         model_response.result = [self._final.value(message) for message in model_response.result]
         if model_response.structured_response is not None:
-            model_response.structured_response = self._final.value(model_response.structured_response)
+            model_response.structured_response = self._final.object(model_response.structured_response)
         return response
 
     def _calls(self) -> CleanCalls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 
 from langchain_nco_guard import NCOGuardMiddleware
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Policy
-from nco_guard.errors import ViolationError
+from nco_guard.errors import RedactionError, ViolationError
 
 
 def test_structured_responses_are_checked(policy: Policy) -> None:
@@ -55,6 +56,42 @@ async def test_structured_responses_by_the_provider_are_checked_too(policy: Poli
             made(said, action="raise").invoke(ASK)
         with pytest.raises(ViolationError, match="model output"):
             await made(said, action="raise").ainvoke(ASK)
+
+
+class Computes(Contact):
+    """Computes what is forbidden of clean text."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def address(self) -> str:
+        return f"{self.way}@example.com"
+
+
+@dataclass
+class Prints:
+    """Says what is forbidden where it is printed."""
+
+    way: str
+
+    def __repr__(self) -> str:
+        return f"{self.way}@example.com"
+
+
+@pytest.mark.parametrize("schema", [Computes, Prints])
+async def test_an_object_that_cannot_be_replaced_in_part_is_an_error(policy: Policy, schema: Any) -> None:
+    """No text stands where code expects an object of the class."""
+    for strategy, said in ((ToolStrategy, ""), (ProviderStrategy, '{"way": "maria"}')):
+        call = {"name": schema.__name__, "args": {"way": "maria"}, "id": "1", "type": "tool_call"}
+        answer = AIMessage(said, tool_calls=[] if said else [call])
+        made = create_agent(
+            ScriptedChatModel(script=[answer]),
+            middleware=[NCOGuardMiddleware(policy)],
+            response_format=strategy(schema),
+        )
+        with pytest.raises(RedactionError, match="email"):
+            made.invoke(ASK)
+        with pytest.raises(RedactionError, match="email"):
+            await made.ainvoke(ASK)
 
 
 def test_structured_responses_of_a_local_model(local: Any, policy: Policy, other_policy: Policy) -> None:

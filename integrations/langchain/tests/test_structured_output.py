@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from checks import check_everything
 from inner_models import Delegating, Fails
+from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import ConfigurableField, RunnableLambda
 from places import Everything
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field, field_validator
 
 from langchain_nco_guard import ChatNCOGuard, VerifiedChatModel
 from langchain_nco_guard.testing import ScriptedChatModel
 from nco_guard import Guard, Policy, RegexRule
-from nco_guard.errors import UnsupportedError, ViolationError
+from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
 
 
 class Contact(BaseModel):
@@ -89,6 +90,64 @@ async def test_every_method_is_kept_and_verified(policy: Policy, method: Any, te
     blocked = VerifiedChatModel.over(inner, policy).with_structured_output(Contact, method=method)
     with pytest.raises(ViolationError):
         blocked.invoke("x")
+
+
+class Cast(Contact):
+    """Casts clean text to what is forbidden."""
+
+    @field_validator("way")
+    @classmethod
+    def _cast(cls, way: str) -> str:
+        return f"{way}@example.com"
+
+
+class Refuses(Contact):
+    """Quotes what is forbidden where it refuses."""
+
+    @field_validator("way")
+    @classmethod
+    def _refuse(cls, way: str) -> str:
+        raise ValueError(f"no {way}@example.com here")
+
+
+class Computes(Contact):
+    """Computes what is forbidden of clean text."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def address(self) -> str:
+        return f"{self.way}@example.com"
+
+
+def configurable(inner: ScriptedChatModel) -> Any:
+    """Which model answers is known with a call."""
+    return inner.configurable_fields(script=ConfigurableField(id="script"))
+
+
+@pytest.mark.parametrize("include_raw", [False, True])
+@pytest.mark.parametrize("schema", [Cast, Refuses, Computes])
+@pytest.mark.parametrize("around", [lambda inner: inner, configurable], ids=["model", "no model"])
+async def test_objects_are_verified_before_anybody_is_told(
+    policy: Policy, around: Any, schema: Any, include_raw: bool
+) -> None:
+    call = {"name": schema.__name__, "args": {"way": "maria"}, "id": "1", "type": "tool_call"}
+    inner = around(ScriptedChatModel(script=[AIMessage("", tool_calls=[call])]))
+    expected = {Cast: None, Refuses: OutputParserException, Computes: RedactionError}[schema]
+    actions: dict[Any, Any] = {"redact": expected, "raise": ViolationError}
+    for action, raised in actions.items():
+        model = VerifiedChatModel.over(inner, policy, action=action)
+        seen, structured = Everything(), model.with_structured_output(schema, include_raw=include_raw)
+        config: Any = {"callbacks": [seen]}
+        (batched,) = structured.batch(["x"], config, return_exceptions=True)
+        (later,) = await structured.abatch(["x"], config, return_exceptions=True)
+        for found in (batched, later):
+            if include_raw:
+                check_everything(policy, found["raw"])
+                found = found["parsing_error" if raised else "parsed"]
+            assert type(found) is (raised or schema)
+            check_everything(policy, [str(found), *vars(found).values()])
+        for one in seen.seen:
+            assert "@" not in repr(one)
 
 
 def test_the_models_own_default_is_kept(policy: Policy) -> None:
