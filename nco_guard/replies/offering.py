@@ -35,8 +35,8 @@ def offered_tools(tools: Any) -> list[dict[str, Any]]:
     """`tools=` of a call as OpenAI's APIs have them, `{"type": "function", "function": {"name": ..., ...}}`.
 
     tools: None or descriptions of functions, each in that form, with the function's fields beside its type, or without
-    a type. Errors: `UnsupportedError`, which names the tool by its place, for anything else: tools that a provider runs
-    (`{"type": "web_search"}`) among it.
+    a type. What is there twice is offered once. Errors: `UnsupportedError`, which names the tool by its place, for
+    anything else: tools that a provider runs (`{"type": "web_search"}`) among it, and two tools of one name.
 
     Examples:
         >>> offered_tools([{"name": "find", "parameters": {}}])
@@ -46,7 +46,15 @@ def offered_tools(tools: Any) -> list[dict[str, Any]]:
         return []
     if isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Sequence):
         raise UnsupportedError("tools: give a list of descriptions of functions, as OpenAI's APIs take them")
-    return [_offered(f"tools[{number}]", tool) for number, tool in enumerate(tools)]
+    offered: dict[str, dict[str, Any]] = {}
+    for number, tool in enumerate(tools):
+        described = _offered(f"tools[{number}]", tool)
+        if offered.setdefault(described["function"]["name"], described) != described:
+            raise UnsupportedError(
+                f"tools[{number}]: another tool before it has the same name, and a call says the name alone; give it "
+                "one of its own"
+            )
+    return [*offered.values()]
 
 
 def _offered(where: str, tool: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ def test_tools_come_to_one_form() -> None:
     for tool in ({"type": "function", "function": FUNCTION}, {"function": FUNCTION}, FUNCTION):
         assert offered_tools([tool]) == wanted
     assert offered_tools(({"type": "function", **FUNCTION},)) == wanted
+    assert offered_tools([FUNCTION, {"function": FUNCTION}]) == wanted
     assert offered_tools(None) == offered_tools([]) == []
 
 
@@ -34,6 +35,7 @@ def test_tools_come_to_one_form() -> None:
         ([{"type": "function"}], r"tools\[0\]: it needs a function with a name"),
         ([{"function": {"name": ""}}], r"tools\[0\]: it needs a function with a name"),
         ([{"function": "find"}], r"tools\[0\]: it needs a function with a name"),
+        ([FUNCTION, {"name": "find"}], r"tools\[1\]: another tool before it has the same name"),
         ([{"name": 3}], r"tools\[0\]: it needs a function with a name"),
     ],
     ids=str,

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 from pydantic import AfterValidator
 
 from langchain_nco_guard._wrappers import mapped
 from nco_guard import Guard, Policy
-from nco_guard.errors import PolicyError
-from nco_guard.guards import as_guard, derived
+from nco_guard.errors import PolicyError, UnsupportedError
+from nco_guard.guards import as_guard, derived, seeing_through_json
 from nco_guard.policy import AppliesTo, Rewind, Rule
 from nco_guard.replies.reader import refuse_shown_reasoning
 
-__all__ = ["GuardField", "joined", "refuse_reasoning_of_others"]
+__all__ = ["GuardField", "guard_of_answer", "joined", "refuse_reasoning_of_others", "remember_guard"]
 
 GuardField = Annotated[Any, AfterValidator(as_guard)]
 """A guard, as a field of a model: given as `nco_guard.guards` has it."""
+
+# Those of calls, by model and digest: what is made of an answer later is verified by the one that it was written under.
+_guards: WeakValueDictionary[tuple[int, str], Guard] = WeakValueDictionary()
+
+
+def remember_guard(model: Any, guard: Guard) -> None:
+    """Answers of a model name this guard's policy from now on, as long as somebody has the guard."""
+    _guards[id(model), guard.log.digest] = guard
+
+
+def guard_of_answer(model: Any, own: Guard, message: Any) -> Guard:
+    """The guard under which a model wrote a message: that of the call, where it had its own.
+
+    own: the model's. Errors: `UnsupportedError` where the message names a policy of which nothing is known here.
+    """
+    digest = str(getattr(message, "response_metadata", {}).get("policy_digest"))
+    if (found := _guards.get((id(model), digest))) is not None:
+        return found
+    named = len(digest) == len(own.log.digest)  # whoever redacts metadata leaves something else there
+    if named and digest not in (own.log.digest, seeing_through_json(own).log.digest):
+        raise UnsupportedError(
+            "policy_digest: the answer was written under another policy, and what is made of it cannot be verified by "
+            "that here; ask with guard=... again"
+        )
+    return own
 
 
 def _narrower(one: AppliesTo | None, other: AppliesTo | None) -> AppliesTo | None:

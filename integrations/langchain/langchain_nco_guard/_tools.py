@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -91,13 +91,9 @@ class Tools:
         return reason is not None
 
     def _constrained(self) -> list[dict[str, Any]]:
-        """The tools as shapes take them: the first of each name, strict where the call says so."""
+        """The tools as shapes take them, strict where the call says so."""
         said = {} if self.strict is None else {"strict": self.strict}
-        named: dict[str, dict[str, Any]] = {}
-        for tool in self.offered:
-            function = {**said, **tool["function"]}
-            named.setdefault(function["name"], {**tool, "function": function})
-        return [*named.values()]
+        return [{**tool, "function": {**said, **tool["function"]}} for tool in self.offered]
 
 
 def described_tools(
@@ -107,6 +103,8 @@ def described_tools(
 
     name: what the place is called.
     """
+    if isinstance(tools, BaseModel | Mapping | str | type) or not isinstance(tools, Iterable):
+        raise UnsupportedError(f"tools: give a list of tools, not a {type(tools).__name__}")
     described = []
     for number, tool in enumerate(tools):
         try:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, Literal, Self, Unpack
-from weakref import WeakValueDictionary
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput, ModelProfile
@@ -26,7 +25,7 @@ from pydantic import (
 
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import ChatFields
-from langchain_nco_guard._guards import GuardField, joined
+from langchain_nco_guard._guards import GuardField, guard_of_answer, joined, remember_guard
 from langchain_nco_guard._loading import FIELD_OF, fields_of_pipeline, refuse_construction
 from langchain_nco_guard._messages import chunks_of, message_of, template_messages
 from langchain_nco_guard._options import refuse_arguments, refuse_other_words
@@ -59,8 +58,6 @@ __all__ = ["ChatNCOGuard"]
 
 # LangChain passes these with a call; they are no options of generation.
 _NOT_OPTIONS = ("stream", "ls_structured_output_format", "structured_output_format", "response_format")
-# Those of calls, by model and digest: what is made of an answer later is verified by the one that it was written under.
-_guards: WeakValueDictionary[tuple[int, str], Guard] = WeakValueDictionary()
 _METHODS = ("function_calling", "json_schema", "json_mode")
 
 
@@ -322,7 +319,10 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
     def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         if "guard" in kwargs:
-            kwargs["guard"] = self._enforced(kwargs["guard"]).log.digest
+            guard = self._enforced(kwargs["guard"])
+            kwargs["guard"] = guard.log.digest
+            if kwargs.get("tools") or kwargs.get("response_format") is not None:
+                remember_guard(self, seeing_through_json(guard))  # a cache may answer
         return super()._get_invocation_params(stop=stop, **kwargs)
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
@@ -466,9 +466,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         return parsed_output(writing, object_parser(schema, verified), include_raw=include_raw)
 
     def _guard_of(self, message: Any) -> Guard:
-        """The guard under which this model wrote a message: that of the call, where it had its own."""
-        digest = str(getattr(message, "response_metadata", {}).get("policy_digest"))
-        return _guards.get((id(self), digest)) or self._enforced()
+        return guard_of_answer(self, self._enforced(), message)
 
     # -- generation --------------------------------------------------------------------------------------------
 
@@ -582,7 +580,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 yield ChatGenerationChunk(message=chunk)
 
     def _metadata(self, call: ReplyCall[Guard], reply: Reply) -> dict[str, Any]:
-        _guards[id(self), call.guard.log.digest] = call.guard
+        remember_guard(self, call.guard)
         return {
             "model_name": self.model_name,
             "model_provider": "nco-guard",

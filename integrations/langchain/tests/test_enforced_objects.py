@@ -433,6 +433,36 @@ def test_caches_tell_shapes_apart(local: Any, cache: InMemoryCache) -> None:
     assert texts == [chat.invoke(QUESTION, response_format=each).text for each in formats]
 
 
+class Loud(BaseModel):
+    """Casts to what no text said."""
+
+    word: str = Field(max_length=4)
+
+    @field_validator("word")
+    @classmethod
+    def _loud(cls, word: str) -> str:
+        return f"{word} zebra"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_cache_answers_is_made_an_object_under_the_guard_of_the_call(
+    local: Any, cache: InMemoryCache, method: Any
+) -> None:
+    """Another object of the same model may have asked: the answer is the cache's, the guard the call's."""
+    zebra = Policy(name="zebra", rules=(StringRule(id="zebra", strings=("zebra",)),))
+    for _ in range(2):
+        asked = local().with_structured_output(Loud, method=method)
+        assert asked.invoke("x").word.endswith("zebra")
+        with pytest.raises(ViolationError, match="zebra"):
+            asked.invoke("x", guard=zebra)
+    answer = asked.first.invoke("x", guard=zebra)
+    elsewhere = local().with_structured_output(Loud, method=method)
+    unknown = answer.model_copy(update={"response_metadata": {"policy_digest": "0" * 64}})
+    assert len(unknown.response_metadata["policy_digest"]) == len(answer.response_metadata["policy_digest"])
+    with pytest.raises(UnsupportedError, match="policy_digest: the answer was written under another policy"):
+        elsewhere.last.invoke(unknown)
+
+
 def test_what_parsing_alone_brings_out_is_still_an_error(local: Any) -> None:
     """A rule that looks around: alone the value is a match, between its quotes it is none."""
     alone = Policy(name="alone", rules=(RegexRule(id="alone", regex=r'(?<!")\blow\b(?!")'),))

@@ -8,6 +8,7 @@ import pytest
 from checks import check_message
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.tools import StructuredTool
 
 from langchain_nco_guard import ChatNCOGuard
 from nco_guard import Policy
@@ -20,6 +21,9 @@ TWO = (
     '<tool_call>{"name": "lookup_order", "arguments": {"order_id": "A-1"}}</tool_call>'
     '<tool_call>{"name": "lookup_customer", "arguments": {"name": "Maria"}}</tool_call>'
 )
+
+
+LISTED = StructuredTool.from_function(lambda name: name, name="find", description="Find.")
 
 
 class Drawn:
@@ -134,6 +138,14 @@ def test_strict_is_taken_and_changes_no_answer(local: Any, strict: bool | None) 
         (TOOLS, {"seed": 1}, UnsupportedError, "seed: "),
         (TOOLS, {"max_tokens": "many"}, UnsupportedError, "max_tokens: "),
         ([{"type": "web_search"}], {}, UnsupportedError, r"tools\[0\]: a tool of type 'web_search'"),
+        (None, {}, UnsupportedError, "tools: give a list of tools, not a NoneType"),
+        (LISTED, {}, UnsupportedError, "tools: give a list of tools, not a StructuredTool"),
+        (
+            [*TOOLS, {"name": "lookup_order"}],
+            {},
+            UnsupportedError,
+            rf"tools\[{len(TOOLS)}\]: another tool before",
+        ),
         ([*TOOLS, 3], {}, UnsupportedError, rf"tools\[{len(TOOLS)}\]: a int that LangChain cannot describe"),
     ],
     ids=str,

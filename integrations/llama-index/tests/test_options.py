@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from llama_index.core.llms import ChatMessage
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.tools import FunctionTool
 from llama_index.llms.nco_guard import NCOGuardLLM
 from transformers import GenerationConfig
 
 from nco_guard import Policy
-from nco_guard.errors import NCOGuardError, UnsupportedError
+from nco_guard.errors import ArgumentError, NCOGuardError, UnsupportedError
 
 OBJECTS = (
     "assistant_model",
@@ -91,6 +93,18 @@ def test_odd_prompts_messages_and_tools(small: NCOGuardLLM) -> None:
     for choice in (3, [], {}, {"type": "function"}, "nobody"):
         with pytest.raises(UnsupportedError, match="tool_choice"):
             small.chat(ask, tools=[{"function": {"name": "t"}}], tool_choice=choice)
+    lookup: Any = FunctionTool.from_defaults(lambda name: name, name="find", description="Find.")
+    for tools in (lookup, 3, None, "x", [3], [lookup.fn]):
+        with pytest.raises(UnsupportedError, match=r"^tools"):
+            small.chat_with_tools(tools, user_msg="Hello")  # type: ignore[arg-type]
+    other = FunctionTool.from_defaults(lambda order: order, name="find", description="Find an order.")
+    with pytest.raises(UnsupportedError, match=r"^tools\[1\]: another tool before it has the same name"):
+        small.chat_with_tools([lookup, other], user_msg="Hello")
+    for kind in (3, dict, list[int]):
+        with pytest.raises(ArgumentError, match=r"^output_cls: "):
+            small.structured_predict(kind, PromptTemplate("Hello"))  # type: ignore[type-var]
+        with pytest.raises(ArgumentError, match=r"^output_cls: "):
+            [*small.stream_structured_predict(kind, PromptTemplate("Hello"))]  # type: ignore[type-var]
     with pytest.raises(UnsupportedError, match="prompt"):
         small.complete(3, formatted=True)  # type: ignore[arg-type]
 

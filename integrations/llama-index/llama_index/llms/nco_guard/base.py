@@ -28,7 +28,7 @@ from llama_index.core.llms.llm import LLM, ToolSelection, default_completion_to_
 from llama_index.llms.nco_guard.asked import Asked
 from llama_index.llms.nco_guard.copies import Travelling, settings_of
 from llama_index.llms.nco_guard.fields import LoadedFields, LoadingLLMFields, NCOGuardFields
-from llama_index.llms.nco_guard.messages import plain_messages, tool_selections
+from llama_index.llms.nco_guard.messages import described_tools, plain_messages, tool_selections
 from llama_index.llms.nco_guard.models import context_window_of, load
 from llama_index.llms.nco_guard.options import StopAtIds, check_generation_options, mend, options_of
 from llama_index.llms.nco_guard.responses import Request
@@ -433,7 +433,7 @@ class NCOGuardLLM(Travelling, WritesObjects):
             messages.append(user_msg)
         return {
             "messages": messages,
-            "tools": [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools],
+            "tools": described_tools(tools),
             "tool_required": tool_required,
             "allow_parallel_tool_calls": allow_parallel_tool_calls,
             **kwargs,

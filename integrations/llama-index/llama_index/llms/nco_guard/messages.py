@@ -1,8 +1,8 @@
-"""LlamaIndex chat messages as the plain dictionaries that chat templates take, and the calls in them."""
+"""LlamaIndex's messages and tools as the plain dictionaries that chat templates take, and calls in messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import (
@@ -14,10 +14,11 @@ from llama_index.core.base.llms.types import (
     ToolCallBlock,
 )
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.tools.types import BaseTool
 
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["plain_messages", "tool_selections"]
+__all__ = ["described_tools", "plain_messages", "tool_selections"]
 
 _ROLES = {
     MessageRole.DEVELOPER: "system",
@@ -25,6 +26,20 @@ _ROLES = {
     MessageRole.MODEL: "assistant",
     MessageRole.FUNCTION: "tool",
 }
+
+
+def described_tools(tools: Any) -> list[dict[str, Any]]:
+    """Tools of LlamaIndex as OpenAI's APIs have them. Errors: `UnsupportedError`, which names a tool by its place."""
+    if isinstance(tools, BaseTool | str) or not isinstance(tools, Iterable):
+        raise UnsupportedError(f"tools: give a list of tools, not a {type(tools).__name__}")
+    described = []
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, BaseTool):
+            raise UnsupportedError(
+                f"tools[{number}]: a {type(tool).__name__}; make a tool of it by FunctionTool.from_defaults"
+            )
+        described.append(tool.metadata.to_openai_tool(skip_length_check=True))
+    return described
 
 
 def tool_selections(message: ChatMessage) -> list[ToolSelection]:

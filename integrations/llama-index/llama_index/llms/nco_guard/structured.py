@@ -27,7 +27,7 @@ from llama_index_instrumentation import get_dispatcher
 from pydantic_core import from_json
 
 from nco_guard import Shape
-from nco_guard.errors import GenerationError, RedactionError
+from nco_guard.errors import ArgumentError, GenerationError, RedactionError
 from nco_guard.values import Cleaner
 from nco_guard.values.clean_calls import CleanCalls
 
@@ -233,6 +233,14 @@ class VerifiedObjects:
         return shown
 
 
+def _checked(output_cls: Any) -> Any:
+    """A class of which objects can be made. Errors: `ArgumentError`."""
+    if isinstance(output_cls, type) and issubclass(output_cls, BaseModel):
+        return output_cls
+    given = output_cls.__name__ if isinstance(output_cls, type) else type(output_cls).__name__
+    raise ArgumentError(f"output_cls: give a class of pydantic's BaseModel, not {given}")
+
+
 def _check(found: Any, output_cls: type[BaseModel]) -> None:
     if not isinstance(found, output_cls):
         raise GenerationError(
@@ -273,7 +281,7 @@ class MakesObjects(FunctionCallingLLM):
         Errors: those of the calls; `ViolationError` for an object that holds a match, where it is not redacted;
         `ValueError` for a reply of which no object can be made.
         """
-        options = self._asked_of_object(output_cls, llm_kwargs)
+        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
         verified = VerifiedObjects(self._object_cleaner(options))
         _report(
             LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=prompt_args
@@ -300,7 +308,7 @@ class MakesObjects(FunctionCallingLLM):
         **prompt_args: Any,
     ) -> Model:
         """`structured_predict` for an event loop, which goes on meanwhile."""
-        options = self._asked_of_object(output_cls, llm_kwargs)
+        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
         verified = VerifiedObjects(self._object_cleaner(options))
         _report(
             LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=prompt_args
@@ -328,7 +336,7 @@ class MakesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        options = self._asked_of_object(output_cls, llm_kwargs)
+        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
         verified = VerifiedObjects(self._object_cleaner(options))
         return verified.calls.through(self._objects(output_cls, prompt, options, prompt_args), verified)
 
@@ -339,7 +347,7 @@ class MakesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        options = self._asked_of_object(output_cls, llm_kwargs)
+        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
         verified = VerifiedObjects(self._object_cleaner(options))
         objects = await self._aobjects(output_cls, prompt, options, prompt_args)
         return verified.calls.athrough(objects, verified)
