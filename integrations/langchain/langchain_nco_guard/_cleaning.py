@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage
-from pydantic import BaseModel
-from pydantic.v1 import BaseModel as BaseModelV1
 
 import langchain_nco_guard._registered  # noqa: F401  how LangChain's types are read
 from nco_guard import Guard, OnMatch, Report
-from nco_guard.errors import RedactionError
 from nco_guard.scan import Replacement
 from nco_guard.values import Cleaner
 from nco_guard.values.blocks import kind_of_block
@@ -51,16 +47,6 @@ class RecordingCleaner(Cleaner):
         if isinstance(value, AIMessage) and self._reasoning != "guarded" and isinstance(value.content, list):
             return self._but_reasoning(value, value.content)
         return self._whole(value)
-
-    def object(self, found: Any) -> Any:
-        """An object made of an answer, of the same class. Errors: `RedactionError` where no field of it could be
-        replaced, since only what it computes matches.
-        """
-        shown = self.value(found)
-        classed = isinstance(found, BaseModel | BaseModelV1) or is_dataclass(found)
-        if classed and not isinstance(shown, type(found)):
-            raise RedactionError(self.rules(found))
-        return shown
 
     def _but_reasoning(self, message: AIMessage, blocks: list[Any]) -> AIMessage:
         """A message cleaned but for its reasoning, which is as it was or left out."""

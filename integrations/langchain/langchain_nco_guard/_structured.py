@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import is_dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -17,13 +18,15 @@ from langchain_core.runnables import (
 )
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
+from pydantic import BaseModel
+from pydantic.v1 import BaseModel as BaseModelV1
 
 from langchain_nco_guard._cleaning import RecordingCleaner
 from langchain_nco_guard._unobserved import UnobservedCalls
 from langchain_nco_guard._wrappers import mapped
-from nco_guard.errors import UnsupportedError
+from nco_guard.errors import RedactionError, UnsupportedError
 
-__all__ = ["parsed_output", "verified_structured_output"]
+__all__ = ["parsed_output", "shown_object", "verified_structured_output"]
 
 
 def verified_structured_output(
@@ -82,6 +85,17 @@ def _parted(made: Any, inner: Any) -> tuple[Any, Any]:
     return made.first, made.last
 
 
+def shown_object(cleaner: RecordingCleaner, found: Any) -> Any:
+    """An object made of an answer as it may be shown, of the same class. Errors: `RedactionError` where no field of it
+    could be replaced, since only what it computes matches.
+    """
+    shown = cleaner.value(found)
+    classed = isinstance(found, BaseModel | BaseModelV1) or is_dataclass(found)
+    if classed and not isinstance(shown, type(found)):
+        raise RedactionError(cleaner.rules(found))
+    return shown
+
+
 class _VerifiedParser(Runnable[Any, Any]):
     """Somebody else's parser, which nobody observes: its objects, and its errors, are shown once they are verified."""
 
@@ -112,12 +126,12 @@ class _VerifiedParser(Runnable[Any, Any]):
 
     def _whole(self, message: Any) -> Any:
         read = _Objects(self._cleaner())
-        return read.cleaner.object(read.inside.call(self._parser.invoke, message, read.inside.config))
+        return shown_object(read.cleaner, read.inside.call(self._parser.invoke, message, read.inside.config))
 
     async def _awhole(self, message: Any) -> Any:
         read = _Objects(self._cleaner())
         found = await read.inside.acall(self._parser.ainvoke, message, read.inside.config)
-        return read.cleaner.object(found)
+        return shown_object(read.cleaner, found)
 
     def _parts(self, messages: Iterator[Any]) -> Iterator[Any]:
         # A message that is parsed comes whole, and whoever writes it is observed.
@@ -144,7 +158,7 @@ class _Objects:
         self.inside = UnobservedCalls({}, lambda error: cleaner.error(error, OutputParserException))
 
     def feed(self, found: Any) -> list[Any]:
-        return [self.cleaner.object(found)]
+        return [shown_object(self.cleaner, found)]
 
     def finish(self) -> list[Any]:
         return []

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from langchain_nco_guard._agent import guarded_request, guarded_tool_request, refuse_unguarded_models
 from langchain_nco_guard._cleaning import RecordingCleaner
+from langchain_nco_guard._structured import shown_object
 from langchain_nco_guard._wrappers import mapped
 from langchain_nco_guard.chat_models import ChatNCOGuard
 from langchain_nco_guard.verified import ACTIONS, RETRY_PROMPT, VerifiedChatModel
@@ -155,7 +156,7 @@ class NCOGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         model_response = response.model_response if isinstance(response, ExtendedModelResponse) else response
         model_response.result = [self._final.value(message) for message in model_response.result]
         if model_response.structured_response is not None:
-            model_response.structured_response = self._final.object(model_response.structured_response)
+            model_response.structured_response = shown_object(self._final, model_response.structured_response)
         return response
 
     def _calls(self) -> CleanCalls:
