@@ -77,8 +77,9 @@ class Shape:
         """The JSON texts that a JSON Schema, or a pydantic class, lets be.
 
         Keys come in the schema's order. Objects whose `properties` are given have no others, but for those that are
-        required, unless `additionalProperties` says so. Numbers are written as they print, see `automata.json_text`.
-        `whitespace`: "one" space at most between what belongs together, "any", or "none".
+        required, unless `additionalProperties` says so or `minProperties` asks for more. Numbers are written as they
+        print, see `automata.json_text`. `whitespace`: "one" space at most between what belongs together, "any", or
+        "none".
 
         Errors: `ShapeError`, naming the place, for what cannot be enforced exactly (`not`, `uniqueItems`, lookarounds,
         unknown formats, ...); `ArgumentError` for what is no schema.
@@ -359,16 +360,17 @@ _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
 def _closed(schema: Any, place: str, *, open_: bool = False) -> Any:
     """A schema whose objects have no other keys than they name, where nothing is said of others.
 
-    What is required is named: of what value, is free.
+    What is required is named: of what value, is free. `minProperties` beyond what is named says that there are others.
     """
     if not isinstance(schema, dict):
         return schema
     alone = not open_ and not any(name in schema for name in _COMBINING)
     if "properties" in schema and "additionalProperties" not in schema and alone:
-        schema["additionalProperties"] = False
-        schema["properties"] |= {
-            name: {} for name in schema.get("required", ()) if name not in schema["properties"]
-        }
+        required = {name: {} for name in schema.get("required", ()) if name not in schema["properties"]}
+        named = len(schema["properties"]) + len(required)
+        if "patternProperties" in schema or schema.get("minProperties", 0) <= named:
+            schema["additionalProperties"] = False
+            schema["properties"] |= required
     for pointer, inner, part_of_all in schema_parts(schema):
         _closed(inner, place + pointer, open_=part_of_all)
     return schema

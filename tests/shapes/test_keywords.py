@@ -335,6 +335,16 @@ def test_what_only_required_names_comes_with_any_value(rest: dict[str, Any]) -> 
         assert not reads(shape, text)
 
 
+def test_more_keys_than_are_named_are_others() -> None:
+    named = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
+    assert reads(Shape.json({**named, "minProperties": 2}), '{"a":null,"c":1}')
+    assert not reads(Shape.json({**named, "minProperties": 2}), '{"a":null}')
+    assert not reads(Shape.json({**named, "minProperties": 1}), '{"a":null,"c":1}')
+    both = Shape.json({**named, "required": ["a", "b"], "minProperties": 2})
+    assert reads(both, '{"a":null,"b":1}')
+    assert not reads(both, '{"a":null,"b":1,"c":2}')
+
+
 def test_cases_that_may_hold_at_once_are_refused_in_words_of_our_own() -> None:
     cases = {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 2}]}
     with pytest.raises(ShapeError, match=r"^#/properties/x: oneOf: it is not seen .*; write anyOf") as raised:
