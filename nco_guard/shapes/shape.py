@@ -366,7 +366,9 @@ def _closed(schema: Any, place: str, *, open_: bool = False) -> Any:
         return schema
     alone = not open_ and not any(name in schema for name in _COMBINING)
     if "properties" in schema and "additionalProperties" not in schema and alone:
-        required = {name: {} for name in schema.get("required", ()) if name not in schema["properties"]}
+        required: dict[str, Any] = {
+            name: {} for name in schema.get("required", ()) if name not in schema["properties"]
+        }
         named = len(schema["properties"]) + len(required)
         if "patternProperties" in schema or schema.get("minProperties", 0) <= named:
             schema["additionalProperties"] = False

@@ -172,7 +172,7 @@ def objects(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
             found["additionalProperties"] = more == "any"
         elif more == "typed":
             found["additionalProperties"] = draw(inner)
-        if not properties and draw(st.booleans()):
+        if draw(st.booleans() if not properties else st.integers(0, 5).map(lambda drawn: drawn == 0)):
             found |= draw(_bounds("minProperties", "maxProperties", most=2))
         if draw(st.integers(0, 11)) == 0:
             found["patternProperties"] = {draw(st.sampled_from(["^x", "^k[0-9]$"])): draw(inner)}
