@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nco_guard.errors import ShapeError
+from nco_guard.shapes.keywords import asks_itself
 
 __all__ = [
     "SchemaBranch",
@@ -24,18 +25,6 @@ __all__ = [
 Node = Mapping[str, Any]
 
 KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
-_COMBINED = ("allOf", "anyOf", "oneOf", "$ref", "$defs", "definitions")
-_SAID = (
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$schema",
-    "$id",
-)
 _MOST = 256
 
 
@@ -66,7 +55,7 @@ def _ways(schema: Any, root: Any, within: frozenset[str]) -> list[tuple[Node, ..
     """The ways to be valid: of each the schemas that all must hold."""
     if schema is True or not isinstance(schema, Mapping):
         return [] if schema is False else [()]
-    own = {name: schema[name] for name in schema if name not in _COMBINED and name not in _SAID}
+    own = {name: schema[name] for name in schema if asks_itself(name)}
     found: list[tuple[Node, ...]] = [(own,)] if own else [()]
     parts = [[each] for each in schema.get("allOf") or ()]
     parts += [list(schema[name]) for name in ("anyOf", "oneOf") if schema.get(name)]

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from nco_guard.automata.json_text import PlainJsonAutomaton
 from nco_guard.errors import ShapeError
 
-__all__ = ["plain_schema", "schema_parts", "within"]
+__all__ = ["asks_itself", "plain_schema", "schema_parts", "within"]
 
 # Levels of lists and dicts in one another that the library's own reader takes.
 _DEEP = 100
@@ -74,7 +74,14 @@ ANNOTATIONS = frozenset((
     "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$defs", "definitions",
     "discriminator", "nullable", "externalDocs", "xml", "strict", "name", "then", "else", "minContains", "maxContains",
 ))  # fmt: skip
+# What is asked by other schemas.
+_COMBINED = ("allOf", "anyOf", "oneOf", "$ref")
 _SIMPLE = {re.sub(r"\W|_", "", name).lower(): name for name in (*ENFORCED, *REFUSED)}
+
+
+def asks_itself(name: Any) -> bool:
+    """Whether a key of a schema asks something of values itself: no annotation, and not by other schemas."""
+    return name not in ANNOTATIONS and name not in _COMBINED and not str(name).startswith("x-")
 
 
 def within(place: str, name: str | int) -> str:
@@ -151,7 +158,7 @@ class _Reader:
                 made[name] = self._keyword(name, value, place, depth)
             elif name in REFUSED:
                 self._refuse(name, value, given, place)
-            elif name not in ANNOTATIONS and not name.startswith("x-"):
+            elif asks_itself(name):
                 self._unknown(name, place)
         self._open.discard(id(given))
         if "$id" in given and depth and isinstance(given["$id"], str) and not given["$id"].startswith("#"):

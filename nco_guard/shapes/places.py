@@ -19,26 +19,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nco_guard.shapes.exact_numbers import NumberSets, is_one, may_begin, numbers_of, wide_numbers
-from nco_guard.shapes.keywords import schema_parts
+from nco_guard.shapes.keywords import asks_itself, schema_parts
 from nco_guard.shapes.rests import JsonRests
 
 __all__ = ["JsonPlaces"]
 
 Node = Mapping[str, Any]
 
-_SAID = (
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$schema",
-    "$id",
-    "$comment",
-)
-_COMBINED = ("anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions")
 _OF_STRINGS = ("minLength", "maxLength")
 _OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _OF_ARRAYS = ("items", "prefixItems", "minItems", "maxItems")
@@ -50,7 +37,7 @@ _FREE_OF = {
     "object": {*_OF_STRINGS, *_OF_NUMBERS, *_OF_ARRAYS, *_OF_OBJECTS, "pattern", "format"},
 }
 # What is known of schemas of strings, their patterns and formats read.
-_ASKED = {*_FREE_OF["string"], *_SAID, *_COMBINED, "type", "pattern", "format"}
+_ASKED = {*_FREE_OF["string"], "type", "pattern", "format"}
 # In place of all keys that a schema does not name, and of none yet: halves of surrogate pairs, which no key holds.
 _FURTHER, _NO_KEY = "\udfff", "\udffe"
 # Characters under way: 1 to 3 bytes are still to come; 4 to 7 where the next one is not free.
@@ -144,7 +131,7 @@ class JsonPlaces:
         further = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
         if "$ref" in schema:
             further.append(self._target(schema["$ref"]))
-        if not further or any(name not in _SAID and name not in _COMBINED for name in schema):
+        if not further or any(map(asks_itself, schema)):
             yield schema
         for each in further:
             yield from self._alternatives(each, seen)
@@ -173,10 +160,7 @@ class JsonPlaces:
     def _odd(self, node: Node, kind: str) -> bool:
         """Whether a schema asks something of values of a kind by which what was written of them matters."""
         known = _FREE_OF[kind]
-        return any(
-            name not in known and name not in _SAID and name not in _COMBINED and name != "type"
-            for name in node
-        )
+        return any(name not in known and name != "type" and asks_itself(name) for name in node)
 
     def _counted(self, nodes: int, kind: str) -> int:
         """How much of the content of a string or number matters: -1 all, 0 nothing, else so many characters."""
@@ -350,7 +334,7 @@ class JsonPlaces:
         """See `Places`: of the content of a string, what its patterns, formats and lengths say of it."""
         if place.mode != "string" or place.depth >= 0 or not place.tail:
             return self.kind(place)
-        if any(name not in _ASKED for node in self._of_strings(place) for name in node):
+        if any(name not in _ASKED and asks_itself(name) for node in self._of_strings(place) for name in node):
             return self.kind(place)
         whole = place.tail.removesuffix(place.escape).decode(errors="ignore").encode()
         stands = self._rests.stands(place.nodes, self._of_strings(place), whole)

@@ -19,8 +19,10 @@ from pydantic import BaseModel, Field, Json
 from nco_guard import Guard, Policy, Shape, StringRule, demo
 from nco_guard.errors import ArgumentError, NCOGuardError, ShapeError
 from nco_guard.replies import shipped_formats
+from nco_guard.shapes.branches import branches_of, objects_of
 from nco_guard.shapes.keywords import ANNOTATIONS, REFUSED
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
+from nco_guard.shapes.places import JsonPlaces
 
 
 def reads(shape: Shape, text: str) -> bool:
@@ -96,6 +98,23 @@ def test_annotations_ask_for_nothing() -> None:
     assert Shape.json(noted) == Shape.json(plain)
     assert Shape.json(inside(noted)) == Shape.json(inside(plain))
     assert not ANNOTATIONS & REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", [*sorted(ANNOTATIONS), "x-order"])
+def test_what_reads_schemas_keyword_by_keyword_sees_no_annotation(name: str) -> None:
+    noted = {"type": "string", name: {}}
+    assert branches_of(noted, noted) == branches_of({"type": "string"}, {})
+    assert [nodes for _, _, nodes in objects_of({"type": "object", name: {}})] == [({"type": "object"},)]
+    places = JsonPlaces({"anyOf": [noted, {"type": "null"}], name: {}})
+    assert places.feed(places.start, b'"ab') == places.feed(places.start, b'"cd')
+
+
+@pytest.mark.parametrize("name", ["const", "uniqueItems", "madeUp"])
+def test_what_is_no_annotation_is_seen(name: str) -> None:
+    asked = {"type": "string", name: {}}
+    assert branches_of(asked, asked) != branches_of({"type": "string"}, {})
+    places = JsonPlaces(asked)
+    assert places.feed(places.start, b'"ab') != places.feed(places.start, b'"cd')
 
 
 def test_old_spellings_that_say_the_same_are_read() -> None:
