@@ -15,6 +15,7 @@ from math import lcm
 from typing import Any
 
 from nco_guard.shapes.keywords import schema_parts
+from nco_guard.shapes.library import library_since
 
 __all__ = [
     "NumberSets",
@@ -24,7 +25,9 @@ __all__ = [
     "numbers_of",
     "says_wide",
     "several_divisors",
+    "whole_values",
     "wide_numbers",
+    "wide_said",
     "without_wide_numbers",
 ]
 
@@ -248,10 +251,40 @@ def says_wide(schema: Mapping[str, Any], *, several: bool) -> bool:
         abs(schema[name]) >= _FLOATS or 0 < abs(schema[name]) < _SMALL for name in _BOUNDS if name in schema
     ):
         return True
-    if "multipleOf" in schema and (several or _coefficient(schema["multipleOf"]) > _DIVISOR):
+    if "multipleOf" in schema and (
+        several or _coefficient(schema["multipleOf"]) > _DIVISOR or _loses_multiples(schema)
+    ):
         return True
     values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]
     return any(is_number(each) and abs(each) >= _FLOATS for each in values)
+
+
+def _loses_multiples(schema: Mapping[str, Any]) -> bool:
+    """Whether there may be multiples below 0, which the library does not write before 1.8."""
+    least = [schema[name] for name in ("minimum", "exclusiveMinimum") if name in schema]
+    return not library_since(1, 8) and max(least, default=-1) < 0
+
+
+def wide_said() -> str:
+    """What `says_wide` is true of, in words."""
+    old = (
+        ""
+        if library_since(1, 8)
+        else ", and with llguidance before 1.8 multipleOf where a number may be below 0,"
+    )
+    return f"numbers of 2**53 and beyond, divisors above {_DIVISOR:,}{'' if library_since(1, 8) else old}"
+
+
+def whole_values(schema: dict[str, Any], types: Any) -> dict[str, Any]:
+    """A schema of values of some types, without fractions among those it lists where whole numbers are meant.
+
+    The library does not take a whole number that is none before 1.9.
+    """
+    names = [types] if isinstance(types, str) else types or []
+    if "enum" not in schema or "integer" not in names or "number" in names:
+        return schema
+    values = [each for each in schema["enum"] if not isinstance(each, float) or each.is_integer()]
+    return {**schema, "enum": values} if values else schema
 
 
 def _coefficient(divisor: int | float) -> int:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,16 @@ from numpy.typing import NDArray
 from nco_guard.errors import MissingExtraError, ShapeError, ShapeLimitError
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["GrammarReader", "Tokenizer", "check_json_of", "complaint", "in_lark", "tokenizer_of"]
+__all__ = [
+    "GrammarReader",
+    "Tokenizer",
+    "check_items",
+    "check_json_of",
+    "complaint",
+    "in_lark",
+    "library_since",
+    "tokenizer_of",
+]
 
 _WHERE = re.compile(r"^(?:error: |at \d+\(\d+\): )")  # the line is that of a grammar with one more in front
 # Text in which several marks are looked for takes more than the library allows otherwise.
@@ -38,6 +48,8 @@ _NOTHING_FOLLOWS = "NoExtensionBias"
 # Texts at which the library stands, kept for who goes on from there.
 _KEPT = 64
 _LEAST = -(2**63)
+# Of versions that hold each item that there may be.
+_ITEMS = 100_000
 _BYTES = tuple(bytes([byte]) for byte in range(256))
 
 
@@ -47,6 +59,19 @@ def _library() -> Any:
     except ImportError as error:
         raise MissingExtraError("shape=", "shape") from error
     return llguidance
+
+
+@lru_cache(maxsize=1)
+def _version() -> tuple[int, ...]:
+    try:
+        return tuple(map(int, re.findall(r"[0-9]+", version("llguidance"))[:3]))
+    except PackageNotFoundError:
+        return ()
+
+
+def library_since(*wanted: int) -> bool:
+    """Whether the library is of a version, or later. What earlier ones get wrong is done, or refused, in its stead."""
+    return not _version() or _version() >= wanted
 
 
 class _Tokens:
@@ -87,6 +112,10 @@ def tokenizer_of(vocabulary: Vocabulary | None, *, first: bool = False) -> Token
 
 
 _CASES = "oneOf: it is not seen that its cases bar each other; write anyOf, or a const by which they differ"
+_NO_WHOLE = (
+    "a schema of whole numbers among which there is none, which llguidance before 1.9 does not take; install "
+    "llguidance>=1.9, or leave the schema out"
+)
 
 
 def complaint(grammar: str) -> str | None:
@@ -100,11 +129,24 @@ def complaint(grammar: str) -> str | None:
     reason = next((line for line in lines if line.startswith("error: ")), lines[0])
     found = _WHERE.sub("", reason.partition("failed to compile JSON schema: ")[2] or reason)
     # It names an option of its own, under which more than one of the schemas might hold.
-    return _CASES if found.startswith("oneOf constraints are not supported") else found
+    if found.startswith("oneOf constraints are not supported"):
+        return _CASES
+    return _NO_WHOLE if "integer range" in found and not library_since(1, 9) else found
+
+
+def check_items(schema: Mapping[str, Any], place: str | None = None) -> None:
+    """Refuse a schema with so many items that a library which holds them all would fill the memory."""
+    counts = [schema.get(name) for name in ("minItems", "maxItems")]
+    if any(isinstance(each, int) and each > _ITEMS for each in counts) and not library_since(1, 9):
+        raise ShapeError(
+            f"more than {_ITEMS:,} items, which llguidance before 1.9 cannot count to; install llguidance>=1.9, or "
+            "write a smaller number",
+            place=place,
+        )
 
 
 def check_json_of(grammar: str) -> None:
-    """Refuse a grammar whose JSON Schemas hold whole numbers by which the library ends the process."""
+    """Refuse a grammar whose JSON Schemas hold numbers by which the library ends the process."""
     for begin in re.finditer(r"%json\b\s*", grammar):
         try:
             waiting = [json.JSONDecoder().raw_decode(grammar, begin.end())[0]]
@@ -112,6 +154,8 @@ def check_json_of(grammar: str) -> None:
             continue  # the library says what is wrong with it
         while waiting:
             value = waiting.pop()
+            if isinstance(value, dict):
+                check_items(value)
             if isinstance(value, dict | list):
                 waiting += value.values() if isinstance(value, dict) else value
             elif isinstance(value, int | float) and value <= _LEAST + 1024:

@@ -21,7 +21,7 @@ from nco_guard.automata.json_text import JSON_START, OPEN_NUMBERS, json_step
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.branches import SchemaBranch, branches_of, read_as
 from nco_guard.shapes.dialect import searched_pattern
-from nco_guard.shapes.exact_numbers import says_wide
+from nco_guard.shapes.exact_numbers import says_wide, whole_values, wide_said
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import MarkedText, TokenBytes, marked_text
@@ -339,9 +339,7 @@ class _Value:
         if found is not None:
             self._texts.append(([found], ["[01]"] if first[:1] == ["boolean"] else []))
         elif any(says_wide(node, several=len(nodes) > 1) for node in nodes):
-            raise ShapeError(
-                "numbers of 2**53 and beyond, and great divisors, cannot be enforced in tags; say less"
-            )
+            raise ShapeError(f"{wide_said()} cannot be enforced in tags; say less")
         elif asked:
             bounds = {"minimum": -_FLOATS, "maximum": _FLOATS}
             self._numbers.append(_merged(kind, [*nodes, bounds] if floats else nodes))
@@ -483,9 +481,10 @@ def schema_of_kinds(found: Sequence[_Kind], root: Any) -> dict[str, Any] | None:
 
 def _merged(kind: str, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Schemas that all stand for a value, as one."""
+    nodes = [whole_values(dict(node), kind) for node in nodes]
     if len(nodes) <= 1:
         return {**(nodes[0] if nodes else {}), "type": kind}
-    return {"type": kind, "allOf": [dict(node) for node in nodes]}
+    return {"type": kind, "allOf": nodes}
 
 
 def _any_of(schemas: Sequence[Mapping[str, Any]], root: Any) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.branches import branches_of
 from nco_guard.shapes.call_parts import CallPart, KeyLeaf, ValueLeaf
-from nco_guard.shapes.exact_numbers import says_wide
+from nco_guard.shapes.exact_numbers import says_wide, wide_said
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.plain_values import named_values, schema_of_kinds, spread_kinds
 from nco_guard.shapes.tagged import ListedArguments, ListedTag, quoted_text
@@ -96,9 +96,7 @@ class _PythonArguments(ListedArguments[_Between]):
             if one.kind in ("integer", "number") and any(
                 says_wide(node, several=several) for node in one.nodes
             ):
-                raise ShapeError(
-                    "numbers of 2**53 and beyond, and great divisors, cannot be enforced in Python"
-                )
+                raise ShapeError(f"{wide_said()} cannot be enforced in Python; say less")
         given = schema_of_kinds([one for one in found if one.kind not in ("boolean", "null")], self._schema)
         if given is not None:
             wanted = spread_kinds(branches_of(taken, self._enforced), _TYPES)

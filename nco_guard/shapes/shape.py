@@ -23,7 +23,7 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import ArgumentError, ContradictionError, PolicyError, ShapeError
 from nco_guard.policy import Policy, RegexRule
 from nco_guard.shapes.dialect import whole_pattern
-from nco_guard.shapes.exact_numbers import wide_numbers
+from nco_guard.shapes.exact_numbers import wide_numbers, wide_said
 from nco_guard.shapes.keywords import plain_schema, schema_parts
 from nco_guard.shapes.library import GrammarReader, check_json_of, complaint, in_lark, tokenizer_of
 from nco_guard.shapes.places import JsonPlaces
@@ -336,8 +336,8 @@ def _check_followed(schema: Mapping[str, Any], of: str = "") -> None:
     unfollowed = JsonPlaces(schema).unfollowed() if wide else None
     if unfollowed is not None:
         raise ShapeError(
-            f"{of}a number beyond 2**53, or a divisor above 5,000, stands in an object or array for which several "
-            "schemas stand (anyOf, allOf, patternProperties); write one schema for it, or smaller numbers",
+            f"{of}{wide_said()} cannot be enforced in an object or array for which several schemas stand (anyOf, "
+            "allOf, patternProperties); write one schema for it, or say less of the number",
             place=wide[unfollowed],
         )
 

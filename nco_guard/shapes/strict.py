@@ -13,8 +13,15 @@ from urllib.parse import quote
 
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.dialect import searched_pattern
-from nco_guard.shapes.exact_numbers import holds_wide, says_wide, several_divisors, without_wide_numbers
+from nco_guard.shapes.exact_numbers import (
+    holds_wide,
+    says_wide,
+    several_divisors,
+    whole_values,
+    without_wide_numbers,
+)
 from nco_guard.shapes.keywords import schema_parts
+from nco_guard.shapes.library import check_items
 
 __all__ = ["narrowed"]
 
@@ -50,10 +57,12 @@ def _narrowed(schema: Any, place: str, several: bool) -> Any:
     if not isinstance(schema, dict):
         return schema
     _check_numbers(schema, place)
+    check_items(schema, place)
     for pointer, inner, _ in schema_parts(schema):
         _narrowed(inner, place + pointer, several)
     if says_wide(schema, several=several):
         without_wide_numbers(schema)
+    schema.update(whole_values(schema, schema.get("type")))
     try:
         _spell(schema)
     except ShapeError as error:

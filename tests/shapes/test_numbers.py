@@ -15,7 +15,7 @@ import pytest
 from nco_guard import Guard, Shape
 from nco_guard.errors import ShapeError
 from nco_guard.replies import shipped_formats
-from nco_guard.shapes.library import GrammarReader, tokenizer_of
+from nco_guard.shapes.library import GrammarReader, library_since, tokenizer_of
 from tests.shapes.driver import Taste, tokenizer, vocabulary, write
 from tests.shapes.joint import NOTHING, Joint, bound_to
 
@@ -67,6 +67,44 @@ def test_values_of_every_size_are_exact() -> None:
                 assert takes(shape, str(other)) == validates(schema, other), (schema, other)
     assert takes(Shape.json({"enum": [FAR, "a", None]}), '"a"')
     assert not takes(Shape.json({"enum": [FAR, "a", None]}), '"b"')
+
+
+@pytest.mark.parametrize("bounds", [{"maximum": 4}, {"minimum": -5, "maximum": 4}, {"minimum": 0}, {}])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_multiples_below_zero_are_among_them(kind: str, bounds: dict[str, Any]) -> None:
+    schema = {"type": kind, "multipleOf": 2, **bounds}
+    shape = Shape.json(schema)
+    for value in range(-9, 9):
+        assert takes(shape, str(value)) == validates(schema, value), (schema, value)
+
+
+def test_whole_numbers_are_taken_from_among_fractions() -> None:
+    for listed in ({"type": "integer"}, {"type": ["integer", "null"]}):
+        schema = {**listed, "enum": [0.5, 1, None]}
+        shape = Shape.json({"anyOf": [schema, {"const": 7}]})
+        for value, text in ((0.5, "0.5"), (1, "1"), (2, "2"), (None, "null")):
+            assert takes(shape, text) == validates(schema, value), (schema, text)
+    nowhere = {"anyOf": [{"type": "integer", "minimum": 0.2, "maximum": 0.8}, {"type": "null"}]}
+    if library_since(1, 9):
+        assert takes(Shape.json(nowhere), "null")
+    else:
+        with pytest.raises(ShapeError, match=r"install llguidance>=1\.9"):
+            Shape.json(nowhere)
+
+
+@pytest.mark.parametrize("name", ["minItems", "maxItems"])
+def test_items_are_counted_as_far_as_the_library_does(name: str) -> None:
+    schema = {"properties": {"a": {"type": "array", name: 2**31}}}
+    ways: list[Callable[[], Shape]] = [
+        lambda: Shape.json(schema),
+        lambda: Shape.lark(f"start: %json {json.dumps(schema)}"),
+    ]
+    for make in ways:
+        if library_since(1, 9):
+            assert make().grammar
+        else:
+            with pytest.raises(ShapeError, match=r"install llguidance>=1\.9"):
+                make()
 
 
 DRAWN: list[Any] = [
@@ -158,7 +196,7 @@ MAKERS = """
 import functools, json
 from nco_guard import Shape
 from nco_guard.errors import NCOGuardError
-from nco_guard.shapes.library import GrammarReader, tokenizer_of
+from nco_guard.shapes.library import GrammarReader, library_since, tokenizer_of
 FAR = 2**63
 sizes = [-FAR, 1 - FAR, 512 - FAR, 1024 - FAR, FAR - 1, FAR, 2 * FAR, -2 * FAR, 10**30, -10**30, 10**400, 1e308, -1e308,
          5e-324, -5e-324, 2**32 - 1, 2**32, 2**31, 10**9 + 7, 0.5, 2.0**-20, 2.0**-40]

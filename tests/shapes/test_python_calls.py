@@ -12,7 +12,7 @@ from nco_guard import Shape
 from nco_guard.errors import ShapeError
 from nco_guard.replies import InvalidCall, ToolCall, shipped_formats
 from nco_guard.replies.writing import written_calls
-from tests.shapes.test_tagged_calls import DEFS, SCHEMAS, fits, read, tool
+from tests.shapes.test_tagged_calls import DEFS, SCHEMAS, fits, read, shape_of, tool
 
 FORMS = {name: form for name, form in shipped_formats().items() if form.arguments == "pythonic"}
 VALUES: list[Any] = [
@@ -73,7 +73,9 @@ TEXTS = [
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_values_are_written_if_and_only_if_they_are_valid(name: str, kind: str) -> None:
     form, tools = FORMS[name], [tool(SCHEMAS[kind])]
-    shape = Shape.tools(tools, form, choice="f", parallel=False)
+    shape = shape_of(tools, form, kind)
+    if shape is None:
+        return
     validator = jsonschema.Draft202012Validator({**SCHEMAS[kind], "$defs": DEFS})
     for value in VALUES:
         text = written_calls(form, [("f", {"v": value})])

@@ -21,7 +21,7 @@ from nco_guard.replies.writing import written_calls
 from nco_guard.shapes.branches import read_as
 from nco_guard.shapes.dialect import searched_pattern
 from nco_guard.shapes.format_texts import FORMAT_TEXTS
-from nco_guard.shapes.library import GrammarReader, tokenizer_of
+from nco_guard.shapes.library import GrammarReader, library_since, tokenizer_of
 from nco_guard.shapes.number_texts import whole_between
 from nco_guard.shapes.tagged import tag_marks
 from nco_guard.shapes.tools import calls_refusal
@@ -185,13 +185,24 @@ def like_others(text: str) -> bool:
         return False
 
 
+def shape_of(tools: list[dict[str, Any]], form: ReplyFormat, kind: str) -> Shape | None:
+    """The shape of one call of a tool with a schema of a kind; None where the library is too old, which it says."""
+    if kind == "even" and not library_since(1, 8):
+        with pytest.raises(ShapeError, match=r"llguidance before 1\.8"):
+            Shape.tools(tools, form, choice="f", parallel=False)
+        return None
+    return Shape.tools(tools, form, choice="f", parallel=False)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FORMS]
 )
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_text_may_stand_in_a_tag_if_it_is_read_as_a_valid_value(name: str, kind: str) -> None:
     form, tools = FORMS[name], [tool(SCHEMAS[kind])]
-    shape = Shape.tools(tools, form, choice="f", parallel=False)
+    shape = shape_of(tools, form, kind)
+    if shape is None:
+        return
     validator = jsonschema.Draft202012Validator({**SCHEMAS[kind], "$defs": DEFS})
     some = random.Random(kind).sample(TEXTS, 500 if name == "qwen3-coder" else 150)
     for text in some:
@@ -274,6 +285,13 @@ def test_names_and_keys_that_a_family_cannot_write() -> None:
         Shape.tools([{"name": "f", "parameters": {**parameters, "minProperties": 1}}], form)
 
 
+def _whole_as_float(text: str) -> bool:
+    try:
+        return float(text).is_integer()
+    except (ValueError, OverflowError):
+        return False
+
+
 TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
 
 
@@ -286,6 +304,8 @@ TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
 def test_texts_are_read_as_transformers_reads_them(text: str, types: list[str]) -> None:
     from transformers.utils.chat_parsing.response_parser import _coerce
 
+    if "integer" in types and _coerce("3.0", ("integer",)) == "3.0" and _whole_as_float(text):
+        return  # earlier versions of transformers read it as another type; what a shape lets be written is the same
     theirs, ours = _coerce(text, tuple(types)), read_as(text, types)
     assert (type(ours), repr(ours)) == (type(theirs), repr(theirs))
 
