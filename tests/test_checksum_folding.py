@@ -20,7 +20,7 @@ from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.session import BoundGuard
-from tests.automata.checksum_reference import VALID, valid_spans
+from tests.automata.checksum_reference import CHECKS, passes_check, valid_spans
 from tests.binding import bind
 
 CARD = r"(?<!\d)\d{12,19}(?!\d)"
@@ -28,7 +28,7 @@ IBAN = r"\b[A-Z]{2}\d{2}[A-Z0-9]{11,30}\b"
 SEPARATORS = ("-", ".", " ")
 
 
-def rule(regex: str, checksum: str, **options: Any) -> RegexRule:
+def rule(regex: str, checksum: Any, **options: Any) -> RegexRule:
     return RegexRule(id="number", regex=regex, checksum=checksum, **options)  # type: ignore[arg-type]
 
 
@@ -42,10 +42,10 @@ def writes(guard: BoundGuard, text: str) -> bool:
     return session.may_end
 
 
-def has_valid_number(number: RegexRule, text: str) -> bool:
+def has_valid_number(number: RegexRule, text: str, check: Any) -> bool:
     folded = fold_text(text, FoldSpec(number.normalize, number.ignore, number.json_escapes))[0]
     flags = int(re.IGNORECASE) if number.case == "fold" else 0
-    return bool(valid_spans(number.regex, flags, number.checksum, folded))
+    return bool(valid_spans(number.regex, flags, check, folded))
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_a_valid_number_is_seen_through_its_disguise_and_a_wrong_one_may_be_writ
     options: dict[str, Any], regex: str, checksum: str, valid: str, wrong: str
 ) -> None:
     number = rule(regex, checksum, **options)
-    assert has_valid_number(number, valid)
-    assert not has_valid_number(number, wrong)
+    assert has_valid_number(number, valid, checksum)
+    assert not has_valid_number(number, wrong, checksum)
     guard = bind(number)
     for text, expected in ((valid, False), (wrong, True), (f"no: {valid}!", False), (f"no: {wrong}!", True)):
         assert verify_by_definition(guard.policy, text).ok == expected, text
@@ -82,12 +82,17 @@ def test_a_valid_number_is_seen_through_its_disguise_and_a_wrong_one_may_be_writ
     assert (found.start, found.end) == (4, 4 + len(valid))
 
 
-PATTERNS = [
+PATTERNS: list[tuple[str, str]] = [
     ("luhn", r"\d{2,4}"),
     ("luhn", r"(?<!\d)\d{2,5}(?!\d)"),
     ("luhn", r"\b\d+a?\b"),
     ("mod97", r"[0-9GB]{5,6}"),
     ("mod97", r"\b[A-Z]{2}\d\d\w{1,2}\b"),
+    ("mod11_10", r"(?<!\d)\d{2,5}(?!\d)"),
+    ("verhoeff", r"\d{2}"),
+    ("letters", r"[0-9A-K]{4}"),
+    ("last letter", r"\b\d{1,4}[A-Z]\b"),
+    ("from the right", r"\b[0-9A]{2,5}\b"),
 ]
 DISGUISES: list[dict[str, Any]] = [
     {"ignore": ("-",)},
@@ -104,15 +109,15 @@ def valid_numbers(checksum: str, regex: str) -> list[str]:
     """All short ones."""
     return [
         text
-        for length in (2, 5)
-        for text in map("".join, itertools.product("0159GB", repeat=length))
-        if re.fullmatch(regex, text) and VALID[checksum](text)
+        for length in (2, 4, 5)
+        for text in map("".join, itertools.product("0159GBA"[: 6 if length > 4 else 7], repeat=length))
+        if re.fullmatch(regex, text) and passes_check(CHECKS[checksum], text)
     ]
 
 
 def agree(checksum: str, regex: str, disguise: dict[str, Any], texts: int) -> None:
     rng = random.Random(checksum + regex)
-    number = rule(regex, checksum, **disguise)
+    number = rule(regex, CHECKS[checksum], **disguise)
     guard = bind(number)
     compiled = compile_policy(guard.policy)
     seen = {True: 0, False: 0}
@@ -123,7 +128,7 @@ def agree(checksum: str, regex: str, disguise: dict[str, Any], texts: int) -> No
             dash = "-" if "-" in number.ignore else ""
             text = "".join(c + rng.choice(["", "", dash]) for c in rng.choice(numbers))
             text = rng.choice(["", "-", "a", "1"]) + text + rng.choice(["", "-", "a", "1"])
-        expected = has_valid_number(number, text)
+        expected = has_valid_number(number, text, CHECKS[checksum])
         assert verify_by_definition(compiled, text).ok != expected, (disguise, text)
         if expected:
             assert not writes(guard, text), (disguise, text)
@@ -133,8 +138,8 @@ def agree(checksum: str, regex: str, disguise: dict[str, Any], texts: int) -> No
 
 @pytest.mark.parametrize(
     ("case", "disguise"),
-    [(0, DISGUISES[0]), (1, DISGUISES[3]), (3, DISGUISES[1])],
-    ids=["luhn", "nfkc", "mod97"],
+    [(0, DISGUISES[0]), (1, DISGUISES[3]), (3, DISGUISES[1]), (8, DISGUISES[3]), (9, DISGUISES[1])],
+    ids=["luhn", "nfkc", "mod97", "last letter", "from the right"],
 )
 def test_verifier_and_masks_agree_with_plain_python(case: int, disguise: dict[str, Any]) -> None:
     agree(*PATTERNS[case], disguise, 80)

@@ -15,9 +15,10 @@ from nco_guard.compiler import compile_policy
 from nco_guard.errors import PatternError, PolicyError, PresetError
 from nco_guard.masking import bruteforce
 from nco_guard.policy import Policy, RegexRule, StringRule, presets
+from nco_guard.policy.check_digits import ChecksumName, RuleChecksum
 from nco_guard.policy.presets.pattern import Pattern
 from nco_guard.scan.definition import verify_by_definition
-from tests.automata.checksum_reference import VALID, luhn, valid_spans
+from tests.automata.checksum_reference import CHECKS, VALID, luhn, valid_spans
 from tests.binding import bind
 
 CARD = r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)"
@@ -34,14 +35,17 @@ def test_a_checksum_survives_files_and_is_none_by_default() -> None:
     assert "checksum: luhn" in policy.to_yaml()
     assert '"checksum":"none"' in policy.to_json()
     schema = Policy.json_schema()["$defs"]["RegexRule"]["properties"]["checksum"]
-    assert schema["enum"] == ["none", "luhn", "mod97"]
+    names, one, several = schema["anyOf"]
+    assert names["enum"] == ["none", "luhn", "mod97", "mod11_10", "verhoeff"]
+    assert one == {"$ref": "#/$defs/CheckDigits"}
+    assert several["items"] == {"anyOf": [names, one]}
 
 
 def test_checksums_have_the_same_names_everywhere() -> None:
     names = {"none", *CHECKSUMS}
     assert names == {"none", *VALID}
-    assert names == set(get_args(get_type_hints(RegexRule)["checksum"]))
-    assert names == set(get_args(get_type_hints(Pattern)["checksum"]))
+    assert names == set(get_args(ChecksumName))
+    assert get_type_hints(RegexRule)["checksum"] == get_type_hints(Pattern)["checksum"] == RuleChecksum
 
 
 @pytest.mark.parametrize("name", CHECKSUMS)
@@ -114,13 +118,19 @@ def test_the_preset_can_be_told_to_block_valid_numbers_only(name: str) -> None:
         ("luhn", r"(?:\d-?)+a"),
         ("mod97", r"[0-9GB]{5,6}"),
         ("mod97", r"[A-Z]{2}\d\d[ -]?\w{1,3}"),
+        ("mod11_10", r"\d{2,4}"),
+        ("verhoeff", r"\d(?:[ -]?\d){2,3}"),
+        ("check", r"[0-9AGB]{2,3}"),
+        ("last letter", r"\d{1,2}-?[A-Za-z]"),
+        ("from the right", r"[0-9a]{2,4}"),
+        ("both", r"\d-?\d"),
     ],
 )
 def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: str, pattern: str) -> None:
     """These patterns look at nothing behind a match, so a token is forbidden exactly if the text then has one."""
     rng = random.Random(checksum + pattern)
     merges = ("10", "41", "5 9", "915", "a4", "GB", "9a", "-1", "001", "B1", "54 ")
-    guard = bind(RegexRule(id="r", regex=pattern, checksum=checksum), merges=[*LETTERS, *merges])
+    guard = bind(RegexRule(id="r", regex=pattern, checksum=CHECKS[checksum]), merges=[*LETTERS, *merges])
     vocabulary, forbidden_seen = guard.vocabulary, 0
     for _ in range(25):
         session, text = guard.session(), ""
@@ -131,13 +141,13 @@ def test_masks_forbid_exactly_the_tokens_that_complete_a_valid_number(checksum: 
             ]
             for token in usable:
                 after = text + vocabulary.tokens[token].decode()
-                expected = bool(valid_spans(pattern, 0, checksum, after))
+                expected = bool(valid_spans(pattern, 0, CHECKS[checksum], after))
                 assert mask[token] == expected, (text, after)
                 forbidden_seen += expected
             token = rng.choice([i for i in usable if not mask[i]])
             session.advance(token)
             text += vocabulary.tokens[token].decode()
-    assert forbidden_seen > (20 if checksum == "luhn" else 0)
+    assert forbidden_seen > (0 if checksum == "mod97" else 20)
 
 
 @pytest.mark.parametrize("context", ["output", "prompt"])
@@ -197,7 +207,7 @@ def test_masks_and_penalties_equal_the_definition(seed: int) -> None:
                         r"[GB\d]{5,}",
                     ]
                 ),
-                checksum=rng.choice(["luhn", "mod97"]),
+                checksum=rng.choice(list(CHECKS.values())),
                 stop_at=rng.choice([None, None, r"[GB\w]"]),
                 penalty=rng.choice([float("inf"), float("inf"), 3.0]),
                 case=rng.choice(["exact", "fold"]),
@@ -256,4 +266,4 @@ def test_a_model_that_longs_for_numbers_writes_wrong_ones_and_never_a_valid_one(
 
 
 def test_the_reference_is_looked_up_by_the_names_that_policies_use() -> None:
-    assert set(VALID) == {"luhn", "mod97"}
+    assert set(VALID) == {"luhn", "mod97", "mod11_10", "verhoeff"}

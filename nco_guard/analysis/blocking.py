@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from string import ascii_uppercase
 
 from nco_guard.automata import AlternatingMachine, FoldedMachine
 from nco_guard.automata.combine.inclusion import escaping_text, matching_text
@@ -186,8 +187,10 @@ def _matches_from_its_start(machine: Machine, text: str) -> bool:
 def _candidates(spelled: str, rule: Rule) -> Iterator[str]:
     yield from (spelled, f" {spelled} ", f" {spelled}", f"{spelled} ")
     if isinstance(rule, RegexRule) and rule.checksum != "none":
-        # Of all ends of two digits, some pass.
+        # Of all ends of two digits, some pass; of sums that are declared, of most that end so, or in a letter.
         yield from (f"{spelled[:-2]}{digits:02d}" for digits in range(100))
+        if spelled[-1:].isalpha():
+            yield from (f"{spelled[:-1]}{letter}" for letter in ascii_uppercase)
 
 
 def _spelled(node: syntax.Node) -> str:

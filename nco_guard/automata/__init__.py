@@ -23,9 +23,10 @@ from nco_guard.automata.combine.regions import FieldMark, RegionsAutomaton, Repl
 from nco_guard.automata.combine.rewriting import Rewriting, RewrittenAutomaton
 from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.automata.patterns.alternating import AlternatingMachine
-from nco_guard.automata.patterns.checksum import CHECKSUMS, ChecksumMachine
+from nco_guard.automata.patterns.checksum import ChecksumMachine
 from nco_guard.automata.patterns.folded_text import FoldedMachine
 from nco_guard.automata.patterns.fsm import FsmMachine
+from nco_guard.automata.patterns.sums import CHECKSUMS, AllOf, Checksum, Repeated, Weighted, WholeNumber
 from nco_guard.automata.strings.exact import AhoCorasick
 from nco_guard.automata.strings.folded import FoldedAhoCorasick, folds_evenly
 from nco_guard.automata.strings.substrings import SubstringSearcher
@@ -37,11 +38,13 @@ __all__ = [
     "CHECKSUMS",
     "LITERALS",
     "AhoCorasick",
+    "AllOf",
     "AlternatingMachine",
     "Automaton",
     "BorderedAutomaton",
     "CallValuesAutomaton",
     "CharMachine",
+    "Checksum",
     "ChecksumMachine",
     "ClassAutomaton",
     "Cut",
@@ -58,6 +61,7 @@ __all__ = [
     "PythonValuesAutomaton",
     "Region",
     "RegionsAutomaton",
+    "Repeated",
     "ReplyFields",
     "Rewriting",
     "RewrittenAutomaton",
@@ -65,6 +69,8 @@ __all__ = [
     "UncutText",
     "Utf8Automaton",
     "ValuesIn",
+    "Weighted",
+    "WholeNumber",
     "differs_alone",
     "fold_text",
     "folds_evenly",

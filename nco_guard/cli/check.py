@@ -198,6 +198,7 @@ def _print_corpus(
 def _rule(rule: Rule) -> dict[str, Any]:
     """A rule without its strings and patterns: those are often what must not stand in a log."""
     from nco_guard.policy import RegexRule, StringRule
+    from nco_guard.policy.check_digits import checksum_title
 
     described: dict[str, Any] = {
         "id": rule.id,
@@ -217,7 +218,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     if isinstance(rule, StringRule):
         described["strings"] = len(rule.strings)
     if isinstance(rule, RegexRule):
-        described["checksum"] = rule.checksum
+        described["checksum"] = checksum_title(rule.checksum)
     return described
 
 

@@ -12,7 +12,6 @@ from itertools import groupby
 import numpy as np
 
 from nco_guard.automata import (
-    CHECKSUMS,
     AlternatingMachine,
     ChecksumMachine,
     FoldedMachine,
@@ -30,6 +29,7 @@ from nco_guard.automata.patterns.parsing import parse
 from nco_guard.automata.patterns.searching import Machine, Plain, plain
 from nco_guard.automata.spans.follower import Searcher
 from nco_guard.automata.strings.groups import StringGroup, StringKind, StringList
+from nco_guard.compiler.checksums import checksum_of
 from nco_guard.errors import PatternError, PolicyError, StateLimitError
 from nco_guard.policy import AutomatonRule, RegexRule, Rule, StringRule
 from nco_guard.policy.rules import canonical_json
@@ -221,7 +221,7 @@ class CompiledRule:
             raise PolicyError("the rule has no pattern", rule_id=self.id)
         # At the stop point no check digit is known.
         if isinstance(self.rule, RegexRule) and self.rule.checksum != "none" and not stops:
-            return ChecksumMachine(node, CHECKSUMS[self.rule.checksum])
+            return ChecksumMachine(node, checksum_of(self.rule.checksum))
         return AlternatingMachine(node, every_end=every_end, rule_id=self.id)
 
     @property

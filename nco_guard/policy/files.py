@@ -82,7 +82,16 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
     return dumper.represent_scalar(_TAG + "str", text, style=None if text.isprintable() else '"')
 
 
+def _represent_list(dumper: yaml.SafeDumper, data: list[Any]) -> SequenceNode:
+    # Weights and the numbers of an automaton: on one line they can be counted.
+    numbers = any(isinstance(one, int) for one in data) and not any(
+        isinstance(one, list | dict) for one in data
+    )
+    return dumper.represent_sequence(_TAG + "seq", data, flow_style=numbers)
+
+
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(list, _represent_list)
 
 for _name, _pattern, _first in _PLAIN:
     for _class in (_Loader, _Dumper):

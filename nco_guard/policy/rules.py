@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Required, Self, TypedDict, Unpack
 
 from interegular.fsm import FSM
@@ -29,10 +29,11 @@ from nco_guard.policy._checks import (
 )
 from nco_guard.policy._errors import unknown_field
 from nco_guard.policy._fsm import FSM_JSON_SCHEMA, fsm_to_plain, read_fsm
+from nco_guard.policy.check_digits import CheckDigits, ChecksumName, RuleChecksum, read_checksum
 
 __all__ = [
     "AutomatonRule",
-    "ChecksumName",
+    "Checked",
     "RegexRule",
     "Rule",
     "RuleFields",
@@ -42,8 +43,6 @@ __all__ = [
     "rule_from_mapping",
 ]
 
-ChecksumName = Literal["none", "luhn", "mod97"]
-"""What matches may have to pass; `automata.patterns.checksum` says how each is reckoned."""
 _Penalty = Annotated[
     float,
     BeforeValidator(check_penalty),
@@ -76,6 +75,11 @@ _Fsm = Annotated[
 
 Texts = list[str] | tuple[str, ...]
 """What a field of texts is made of; it is kept as a tuple."""
+
+Checked = (
+    ChecksumName | CheckDigits | Mapping[str, Any] | Sequence[ChecksumName | CheckDigits | Mapping[str, Any]]
+)
+"""What `checksum` is made of; it is kept as a name, as `CheckDigits`, or as a tuple of both."""
 
 
 class RuleFields(TypedDict, total=False):
@@ -221,9 +225,10 @@ class RegexRule(_Rule):
 
     `checksum` narrows the rule to matches whose characters pass a check, so that a number that only looks like a
     card's may be written. Any piece of the text that `regex` matches where it stands counts, also a shorter one than
-    `re.search` would report. `luhn` (payment cards): its digits; `mod97` (IBAN): its digits and letters, of which
-    the first four move to the end. Other characters are skipped. Digits of any script count by their value, letters
-    as the one of A to Z that `re.IGNORECASE` takes them for. No digits for `luhn`, or fewer than five digits and
+    `re.search` would report. `luhn` (payment cards), `mod11_10` (ISO/IEC 7064 MOD 11,10) and `verhoeff`: its digits;
+    `mod97` (IBAN): its digits and letters, of which the first four move to the end; `CheckDigits`, or a mapping of its
+    fields: what they say; a list: all of its entries. Other characters are skipped. Digits of any script count by their
+    value, letters as the one of A to Z that `re.IGNORECASE` takes them for. No digits, or fewer than five digits and
     letters for `mod97`, never pass.
 
     With both, text that is generated is blocked at the stop point, where no check digit is known: numbers that would
@@ -241,16 +246,16 @@ class RegexRule(_Rule):
             self,
             *,
             regex: str,
-            checksum: ChecksumName = "none",
+            checksum: Checked = "none",
             **fields: Unpack[RuleFields],
         ) -> None: ...
 
     key: ClassVar[str] = "regex"
     regex: str = Field(description="In the dialect of Python's re.")
-    checksum: ChecksumName = Field(
+    checksum: Annotated[RuleChecksum, BeforeValidator(read_checksum)] = Field(
         default="none",
-        description="Only matches that pass a check count: luhn (payment cards) or mod97 (IBAN). With stop_at, "
-        "others are blocked too.",
+        description="Only matches that pass a check count: luhn (payment cards), mod97 (IBAN), mod11_10 (ISO/IEC "
+        "7064), verhoeff, one that is declared, or several, all of them. With stop_at, others are blocked too.",
     )
 
     @field_validator("regex", mode="before")

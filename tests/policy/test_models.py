@@ -22,6 +22,7 @@ from nco_guard.automata.patterns.look_alikes import with_look_alikes
 from nco_guard.errors import NCOGuardError, PatternError, PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rewind, Rule, StringRule
 from nco_guard.policy._checks import IGNORABLE_SETS
+from nco_guard.policy.check_digits import ChecksumName
 
 SECRET = "Zanzibar-Quux"
 
@@ -479,6 +480,6 @@ def test_rule_is_the_union_of_the_kinds() -> None:
 def test_the_names_that_rules_take_are_those_that_automata_know() -> None:
     taken = get_type_hints(RegexRule)
     assert IGNORABLE_SETS == folding.IGNORABLE_SETS
-    assert get_args(taken["checksum"]) == ("none", *CHECKSUMS)
+    assert get_args(ChecksumName) == ("none", *CHECKSUMS)
     assert get_args(taken["normalize"]) == get_args(get_type_hints(FoldSpec)["normalize"])
     assert get_args(taken["confusables"]) == ("none", *get_args(get_type_hints(with_look_alikes)["kind"]))

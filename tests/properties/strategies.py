@@ -15,6 +15,7 @@ from nco_guard.errors import PolicyError
 from nco_guard.policy import AutomatonRule, Policy, RegexRule, Rule, StringRule
 from nco_guard.tokens import Vocabulary
 from tests.automata import patterns
+from tests.automata.checksum_reference import CHECKS
 from tests.masking.random_policies import CLEANED, EVASIONS
 
 LETTERS = "abkKé1 -_\n"
@@ -113,7 +114,7 @@ def _candidates(draw: st.DrawFn, name: str, modes: tuple[str, ...]) -> Rule | No
             return AutomatonRule(id=name, fsm=fsm, **options)
         options |= draw(folds(look_alikes=kind == "regex" and draw(st.integers(0, 4)) == 0))
         if kind == "checksum":
-            checksum = draw(st.sampled_from(["luhn", "mod97"]))
+            checksum = draw(st.sampled_from(["luhn", "mod97", *CHECKS.values()]))
             stop = draw(
                 st.sampled_from([None, None, r"\d", r"\w{2}", r"[a-k\d]-?[a-k\d]", r"(?<!\d)\d(?=\d)"])
             )

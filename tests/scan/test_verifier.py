@@ -20,6 +20,7 @@ from nco_guard.scan import Finding, Verifier, lanes, scanner
 from nco_guard.scan.definition import verify_by_definition
 from nco_guard.values import Cleaner
 from tests.automata import patterns
+from tests.automata.checksum_reference import CHECKS
 from tests.slow import rest_slow
 from tests.test_cases import CASES
 
@@ -87,7 +88,7 @@ def random_rule(rng: random.Random, index: int) -> Rule | None:
             return AutomatonRule(id=name, fsm=fsm, **mode)
         if kind < 0.5:
             pattern = rng.choice([r"[\d -]{2,}", r"(?<!1)\d{2,6}(?!\d)", r"[a-k\d]{5,}"])
-            return RegexRule(id=name, regex=pattern, checksum=rng.choice(["luhn", "mod97"]), **mode)
+            return RegexRule(id=name, regex=pattern, checksum=rng.choice(list(CHECKS.values())), **mode)
         pattern, flags = patterns.valid_pattern(rng, 4)
         if flags & ~re.IGNORECASE or re.compile(pattern, flags).search(""):
             return None

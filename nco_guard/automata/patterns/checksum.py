@@ -1,126 +1,36 @@
-"""Check digits as automata: of a pattern's matches, only those whose characters pass a checksum.
+"""Check digits as automata: of a pattern's matches, only those whose characters pass one of `sums`.
 
 A match is any span that the pattern matches where it stands; it counts if its characters, read from the left, lead
 the checksum to a valid end. So a thread of the search carries, besides its continuation, the checksum's state; threads
 that began at the same position always carry the same one. Every end of a match matters, since a shorter match may
 fail where a longer one passes.
 
-* `Luhn` (ISO/IEC 7812-1): which digits are doubled is only known at the end, so both sums are kept: 101 states.
-* `Mod97` (ISO 13616, ISO/IEC 7064 MOD 97-10): the first four letters and digits are moved to the end. Once they are
-  known they fix what the rest has to leave as its remainder: at most 97 * 97 states after them, of which a text with
-  given first four meets 97.
-
-Decimal digits of any script (`\\d`) count by their value, letters (Mod97) as the one of A to Z that `re.IGNORECASE`
-takes them for; all other characters are skipped.
-
-Cost: a new state about as many microseconds as threads times ten; there are up to 101 (or 97) times as many states as
-without a checksum.
+Cost: a new state about as many microseconds as threads times ten; there are up to as many times as many states as
+without a checksum as the checksum has.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
-from nco_guard.automata.charsets import (
-    CharClasses,
-    CharSet,
-    both,
-    decimal_digits,
-    same_letter,
-    union,
-)
+from nco_guard.automata.charsets import CharClasses, both, union
 from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import AlternatingMachine, Room
+from nco_guard.automata.patterns.sums import Checksum, Sum
 from nco_guard.automata.patterns.syntax import Chars, Node, subnodes
 from nco_guard.automata.patterns.threads import BEFORE, DONE, FALSE, HERE, PAST_PROMPT, Thread
 
-__all__ = ["CHECKSUMS", "ChecksumMachine"]
+__all__ = ["ChecksumMachine"]
 
 _MANY_STATES = 100_000  # after half of which a search goes on with a machine of its own
 
-Sum = tuple[int, ...]
 _Summed = tuple[Thread, Sum]
 # What a thread becomes by one character: the thread, whether a match ends before the character, whether one ends after
 # it, and whether the match that ends has no more duties.
 _Move = tuple[Thread, bool, bool, bool]
-
-
-class Checksum(ABC):
-    """A checksum, read from left to right.
-
-    `start` is its state before the first character; `symbols()` maps the characters that count to their values.
-    """
-
-    start: Sum = ()
-
-    @abstractmethod
-    def symbols(self) -> dict[int, CharSet]:
-        """The characters that count, by value."""
-
-    @abstractmethod
-    def read(self, state: Sum, value: int) -> Sum:
-        """The state after one more counting character."""
-
-    @abstractmethod
-    def valid(self, state: Sum) -> bool:
-        """Whether what was read passes."""
-
-
-class Luhn(Checksum):
-    """Luhn's formula over digits; without any digit it fails.
-
-    A state: the sums modulo 10 if the last digit so far turns out to be the check digit, and if the next one does.
-    """
-
-    def symbols(self) -> dict[int, CharSet]:
-        """The decimal digits."""
-        return decimal_digits()
-
-    def read(self, state: Sum, value: int) -> Sum:
-        """One more digit."""
-        plain, doubled = state or (0, 0)
-        return (doubled + value) % 10, (plain + (2 * value - 9 if value > 4 else 2 * value)) % 10
-
-    def valid(self, state: Sum) -> bool:
-        """Whether the last digit is the check digit of the others."""
-        return state != () and state[0] == 0
-
-
-class Mod97(Checksum):
-    """The remainder by 97, with the first four symbols moved to the end, is 1; letters count 10 to 35.
-
-    Fewer than five symbols fail. A state: (how many of the first four, their remainder, how many decimal digits they
-    are worth), then (the remainder that the rest has to leave, the one that it has so far).
-    """
-
-    def symbols(self) -> dict[int, CharSet]:
-        """Decimal digits and Latin letters."""
-        letters = {value: same_letter(chr(ord("A") + value - 10)) for value in range(10, 36)}
-        return {**decimal_digits(), **letters}
-
-    def read(self, state: Sum, value: int) -> Sum:
-        """One more letter or digit."""
-        width = 1 if value < 10 else 2
-        if len(state) == 2:
-            wanted, rest = state
-            return wanted, (rest * 10**width + value) % 97
-        count, first, places = state or (0, 0, 0)
-        count, first, places = count + 1, (first * 10**width + value) % 97, places + width
-        if count < 4:
-            return count, first, places
-        # rest * 10**places + first leaves 1, so rest leaves (1 - first) / 10**places; -97 is an empty rest.
-        return (1 - first) * pow(10, -places, 97) % 97, -97
-
-    def valid(self, state: Sum) -> bool:
-        """Whether the rest leaves the remainder that the first four ask for."""
-        return len(state) == 2 and state[0] == state[1]
-
-
-CHECKSUMS: dict[str, Checksum] = {"luhn": Luhn(), "mod97": Mod97()}
 
 
 class ChecksumMachine(AlternatingMachine):
@@ -130,7 +40,7 @@ class ChecksumMachine(AlternatingMachine):
     """
 
     def __init__(self, node: Node, checksum: Checksum, *, state_limit: int = 1_000_000) -> None:
-        self.checksum = checksum
+        self.checksum = checksum.narrowed(node)
         # Main Ds: threads with their sums, and what matches that are complete still wait for. 0: nothing.
         self._mains: Numbered[tuple[frozenset[_Summed], int]] = Numbered([(frozenset(), FALSE)])
         self._summed_count = 0  # threads of all main Ds
@@ -140,7 +50,7 @@ class ChecksumMachine(AlternatingMachine):
         self._refine(node)
 
     def _refine(self, node: Node) -> None:
-        """Classes fine enough for the checksum: of each, its class in the pattern and its value (-1: skipped)."""
+        """Classes fine enough for the checksum: of each, its class in the pattern and its symbol (-1: skipped)."""
         coarse = self.classes
         consumed = union(*(part.ranges for part in subnodes(node) if isinstance(part, Chars)))
         values = {value: both(chars, consumed) for value, chars in self.checksum.symbols().items()}

@@ -12,9 +12,10 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from nco_guard.automata.numbered import Numbered
 from nco_guard.automata.patterns.alternating import AlternatingMachine
-from nco_guard.automata.patterns.checksum import ChecksumMachine, Sum
+from nco_guard.automata.patterns.checksum import ChecksumMachine
 from nco_guard.automata.patterns.fsm import FsmMachine
 from nco_guard.automata.patterns.searching import Plain
+from nco_guard.automata.patterns.sums import Sum
 from nco_guard.automata.patterns.syntax import (
     Alternation,
     Assertion,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nco_guard.policy.rules import ChecksumName, RegexRule
+from nco_guard.policy.check_digits import RuleChecksum
+from nco_guard.policy.rules import RegexRule
 
 __all__ = ["ALONE_AFTER", "ALONE_BEFORE", "Early", "Examples", "Pattern", "StopName"]
 
@@ -62,7 +63,7 @@ class Pattern:
     examples: Examples = field(repr=False)
     stop_at: str | None = None
     reveals: str = "all but the last character"
-    checksum: ChecksumName = "none"
+    checksum: RuleChecksum = "none"
     early: Early | None = None
 
     def rule(self, *, valid_only: bool = False, stop: StopName = "late") -> RegexRule:
@@ -74,7 +75,8 @@ class Pattern:
         stop_at, reveals = (
             (early.stop_at, early.reveals) if early is not None else (self.stop_at, self.reveals)
         )
-        told, checksum = "", self.checksum if valid_only else "none"
+        told = ""
+        checksum: RuleChecksum = self.checksum if valid_only else "none"
         if checksum != "none" and early is None:
             stop_at, told = (
                 None,
