@@ -90,6 +90,7 @@ FIELDS = (
         "stop_at",
     ),
     *("when_blocked",),
+    *("accept", "check", "digit_sums", "letters", "modulus", "repeat", "tables", "weights"),
     *("strings", "whole_word", "preset", "only", "except", "languages", "substring", "valid_only", "stop"),
 )
 

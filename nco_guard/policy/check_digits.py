@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
@@ -18,7 +18,7 @@ __all__ = ["CHECK", "CheckDigits", "ChecksumName", "RuleChecksum", "checksum_tit
 ChecksumName = Literal["none", "luhn", "mod97", "mod11_10", "verhoeff"]
 """Checks that have a name; `automata.patterns.sums` says how each is reckoned."""
 CHECK = "check"  # the weight of the check character
-_NAMES: tuple[str, ...] = ("none", "luhn", "mod97", "mod11_10", "verhoeff")
+_NAMES: tuple[ChecksumName, ...] = get_args(ChecksumName)
 _DIGITS = "0123456789"
 _MODULUS, _PLACES, _PARTS, _CHARACTERS = 10_000, 100, 8, 200  # at most
 _LARGE = 10**30  # weights are below
@@ -368,7 +368,7 @@ def _read_one(value: Any, field: str) -> ChecksumName | CheckDigits:
     if isinstance(value, str):
         for name in _NAMES:
             if value == name:
-                return name  # type: ignore[return-value]
+                return name
         raise PolicyError(
             f"the name of a check is needed, or a mapping of its weights{suggestion(value, _NAMES)}",
             field=field,

@@ -13,10 +13,11 @@ import pytest
 
 from nco_guard import AutomatonRule, Policy, RegexRule, StringRule
 from nco_guard.analysis import Remark, policies, review, review_bound
+from nco_guard.analysis.blocking import Blocked
 from nco_guard.analysis.vacuity import longest_left
 from nco_guard.automata import AlternatingMachine
 from nco_guard.automata.patterns.parsing import parse
-from nco_guard.compiler import compile_policy
+from nco_guard.compiler import CompiledRule, compile_policy
 from nco_guard.errors import PolicyError
 from nco_guard.policy import Rule, presets
 from nco_guard.session import BoundGuard
@@ -343,6 +344,15 @@ def test_rules_that_count_very_far_are_reviewed_within_a_bound(regex: str) -> No
     assert "expensive-rule" in [remark.code for remark in remarks]
     assert "unsatisfiable-rule" not in [remark.code for remark in remarks]
     assert any("rule 1 of 1" in what for what in told)
+
+
+def test_of_a_long_number_that_ends_in_a_check_letter_one_that_passes_is_found() -> None:
+    rule = RegexRule(
+        id="n", regex="[0-9]{2000}[A-Z]", checksum={"modulus": 23, "check": "TRWAGMYFPDXBNJZSQVHLCKE"}
+    )
+    example = Blocked(CompiledRule(rule)).example
+    assert example is not None
+    assert example == "0" * 2000 + "T"
 
 
 EXTREME = [

@@ -18,7 +18,7 @@ from rich.pretty import pretty_repr
 
 from nco_guard import Guard, Policy
 from nco_guard.errors import NCOGuardError, PolicyError
-from nco_guard.policy import AutomatonRule, RegexRule, StringRule
+from nco_guard.policy import AutomatonRule, CheckDigits, RegexRule, StringRule
 from nco_guard.policy._errors import FIELDS
 from nco_guard.testing import tiny_tokenizer
 from tests.commands import call
@@ -91,6 +91,16 @@ PYTHON: dict[str, Callable[[], Any]] = {
     "whole_word as text": rule(strings=["a"], whole_word=C),
     "context": rule(strings=["a"], context=C),
     "checksum": rule(regex="a", checksum=C),
+    "checksum: a list": rule(regex="a", checksum=["luhn", C]),
+    "checksum: a field of that name": rule(regex="a", checksum={"modulus": 3, C: 1}),
+    "checksum: weights": rule(regex="a", checksum={"modulus": 3, "weights": [1, C]}),
+    "checksum: weights as text": rule(regex="a", checksum={"modulus": 3, "weights": C}),
+    "checksum: check": rule(regex="a", checksum={"modulus": 3, "check": C}),
+    "checksum: letters": rule(regex="a", checksum={"modulus": 3, "letters": {C: C}}),
+    "checksum: letters twice": rule(regex="a", checksum={"modulus": 3, "letters": {C: 1, C[:1]: 2}}),
+    "checksum: a table's name": rule(regex="a", checksum={"modulus": 3, "weights": [1], "tables": {C: {}}}),
+    "checksum: a table": rule(regex="a", checksum={"modulus": 3, "weights": ["t"], "tables": {"t": {C: C}}}),
+    "checksum: repeat": rule(regex="a", checksum={"modulus": 3, "weights": [1], "repeat": C}),
     "description of another type": rule(strings=["a"], description=[C]),
     "fsm as text": rule(fsm=C),
     "fsm: symbols": fsm(alphabet=[{"symbols": [C], "anything_else": False}]),
@@ -310,6 +320,6 @@ def test_no_repr_shows_it(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_names_that_messages_may_show_are_those_of_the_models() -> None:
-    models = (Policy, StringRule, RegexRule, AutomatonRule)
+    models = (Policy, StringRule, RegexRule, AutomatonRule, CheckDigits)
     assert set(FIELDS) >= {name for model in models for name in model.model_fields}
     assert len({*PYTHON, *YAML, *JSON}) > 90

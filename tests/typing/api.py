@@ -51,7 +51,7 @@ from nco_guard.engines.hf import (
     WrappedPipeline,
 )
 from nco_guard.engines.hf.continuous import ContinuousBatch, RequestResult, generate_batch
-from nco_guard.policy import Rule
+from nco_guard.policy import CheckDigits, Rule
 from nco_guard.replies import ReplyReader
 from nco_guard.scan import Redaction, StreamVerifier
 from nco_guard.values import Cleaner, Role, ValueStream, register
@@ -66,10 +66,18 @@ def rules(words: list[str], fsm: FSM, rules_of_somebody: list[StringRule]) -> No
     RegexRule(
         id="card", regex=r"\d{16}", checksum="luhn", normalize="nfkc", confusables="leet", json_escapes=True
     )
+    nhs = CheckDigits(modulus=11, weights=[10, 9, 8, 7, 6, 5, 4, 3, 2, 1])
+    assert_type(nhs.weights, tuple[int | str, ...] | None)
+    RegexRule(id="nhs", regex=r"\d{10}", checksum=nhs)
+    RegexRule(id="nie", regex="a", checksum={"modulus": 23, "check": "TRWAGMYFPDXBNJZSQVHLCKE"})
+    RegexRule(id="both", regex="a", checksum=["luhn", nhs, {"modulus": 7}])
+    CheckDigits(modulus=5, weights=["t"], letters={"A": "10"}, tables={"t": {"0": 1}}, repeat="right")
     AutomatonRule(id="pair", fsm=fsm, monitor=True, description="two")
 
     StringRule(id="word", strings="codeword")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     StringRule(strings=["a"])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    RegexRule(id="a", regex="a", checksum="crc32")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    CheckDigits(weights=[1])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     StringRule(id="a", strings=["a"], case="insensitive")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     StringRule(id="a", strings=["a"], ignorecase=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     RegexRule(id="a", regex="a", ignore="*")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
