@@ -33,7 +33,6 @@ from nco_guard.policy.check_digits import CheckDigits, ChecksumName, RuleChecksu
 
 __all__ = [
     "AutomatonRule",
-    "Checked",
     "RegexRule",
     "Rule",
     "RuleFields",
@@ -76,7 +75,7 @@ _Fsm = Annotated[
 Texts = list[str] | tuple[str, ...]
 """What a field of texts is made of; it is kept as a tuple."""
 
-Checked = (
+_Checked = (
     ChecksumName | CheckDigits | Mapping[str, Any] | Sequence[ChecksumName | CheckDigits | Mapping[str, Any]]
 )
 """What `checksum` is made of; it is kept as a name, as `CheckDigits`, or as a tuple of both."""
@@ -246,7 +245,7 @@ class RegexRule(_Rule):
             self,
             *,
             regex: str,
-            checksum: Checked = "none",
+            checksum: _Checked = "none",
             **fields: Unpack[RuleFields],
         ) -> None: ...
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nco_guard.automata.folding import FoldSpec, fold_text
 from nco_guard.automata.patterns.look_alikes import LEET, LETTERS
 from nco_guard.policy import AutomatonRule, Policy, Rule, StringRule
-from tests.automata.checksum_reference import VALID
+from tests.automata.checksum_reference import passes_check
 
 Span = tuple[int, int]
 
@@ -106,14 +106,16 @@ class Reference:
                 }
             return found, origin
         stops = stop and rule.stop_at is not None
-        passes = VALID.get("none" if stops else getattr(rule, "checksum", "none"), lambda piece: True)
+        check = (
+            "none" if stops else rule.model_dump(mode="json", exclude_defaults=True).get("checksum", "none")
+        )
         source = self.source(stop=stop)
         if re.search(source, folded, self.flags) is None:
             return found, origin
         for end in range(size + 1):
             ends = re.compile(rf"(?:{source})(?=[\s\S]{{{size - end}}}\Z)", self.flags)
             for start in range(end + 1):
-                if passes(folded[start:end]) and ends.match(folded, start):
+                if (check == "none" or passes_check(check, folded[start:end])) and ends.match(folded, start):
                     found.add((start, end))
         return found, origin
 

@@ -33,8 +33,6 @@ __all__ = [
     "CHECKSUMS",
     "AllOf",
     "Checksum",
-    "LetterValues",
-    "Place",
     "Repeated",
     "Sum",
     "Weighted",
@@ -46,9 +44,9 @@ _PASSED: Sum = ("passed",)
 _FAILED: Sum = ("failed",)
 _IMPOSSIBLE = _SETTLED = -1
 #: What a letter is worth: a number, or the digits that stand for it.
-LetterValues = Mapping[str, int | str]
+_LetterValues = Mapping[str, int | str]
 #: What a place makes of a character: a weight, values of its own, or None: the check character stands there.
-Place = int | Mapping[str, int] | None
+_Place = int | Mapping[str, int] | None
 
 
 class Checksum(ABC):
@@ -85,7 +83,7 @@ def symbol_of(character: str) -> int:
 class _Valued(Checksum):
     """Digits and letters with values. `letters`: a letter that stands for digits is as many characters as it has."""
 
-    def __init__(self, letters: LetterValues, check: str = "") -> None:
+    def __init__(self, letters: _LetterValues, check: str = "") -> None:
         self._worth = {digit: digit for digit in range(10)}
         self._spelled: dict[int, tuple[int, ...]] = {digit: (digit,) for digit in range(10)}
         self._check = tuple(map(symbol_of, check))
@@ -131,12 +129,12 @@ class Weighted(_Valued):
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[_Place],
         modulus: int,
         *,
         accept: Iterable[int] = (0,),
         check: str = "",
-        letters: LetterValues | None = None,
+        letters: _LetterValues | None = None,
         digit_sums: int | None = None,
     ) -> None:
         super().__init__(letters or {}, check)
@@ -192,7 +190,7 @@ class WholeNumber(_Valued):
         *,
         accept: Iterable[int] = (0,),
         check: str = "",
-        letters: LetterValues | None = None,
+        letters: _LetterValues | None = None,
     ) -> None:
         super().__init__(letters or {}, check)
         self._modulus = modulus
@@ -221,7 +219,7 @@ class _FromRight(_Valued):
     worth together; `_IMPOSSIBLE` where no match goes on so. Nothing that counts fails.
     """
 
-    def __init__(self, cycle: int, letters: LetterValues) -> None:
+    def __init__(self, cycle: int, letters: _LetterValues) -> None:
         super().__init__(letters)
         self._cycle = cycle
         self._first: Sum = (0,) * cycle
@@ -294,7 +292,7 @@ class Repeated(_FromRight):
         modulus: int,
         *,
         accept: Iterable[int] = (0,),
-        letters: LetterValues | None = None,
+        letters: _LetterValues | None = None,
         digit_sums: int | None = None,
     ) -> None:
         super().__init__(len(places), letters or {})
