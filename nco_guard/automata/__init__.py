@@ -8,9 +8,19 @@ all of them read characters by.
 from nco_guard.automata.automaton import Automaton
 from nco_guard.automata.characters import CharMachine, ClassAutomaton
 from nco_guard.automata.combine.borders import BORDER, BorderedAutomaton
+from nco_guard.automata.combine.call_dialect import DialectValuesAutomaton
 from nco_guard.automata.combine.call_json import CallValuesAutomaton
 from nco_guard.automata.combine.call_python import PythonValuesAutomaton
-from nco_guard.automata.combine.cutting import Cut, Cutter, Cutting, JsonField, Region, UncutText, ValuesIn
+from nco_guard.automata.combine.cutting import (
+    Cut,
+    Cutter,
+    Cutting,
+    JsonField,
+    Region,
+    StringMarks,
+    UncutText,
+    ValuesIn,
+)
 from nco_guard.automata.combine.json_values import (
     BESIDE_JSON,
     LITERALS,
@@ -50,6 +60,7 @@ __all__ = [
     "Cut",
     "Cutter",
     "Cutting",
+    "DialectValuesAutomaton",
     "FieldMark",
     "FoldSpec",
     "FoldedAhoCorasick",
@@ -65,6 +76,7 @@ __all__ = [
     "ReplyFields",
     "Rewriting",
     "RewrittenAutomaton",
+    "StringMarks",
     "SubstringSearcher",
     "UncutText",
     "Utf8Automaton",

@@ -17,13 +17,16 @@ from nco_guard.automata import (
     CharMachine,
     ClassAutomaton,
     Cutting,
+    DialectValuesAutomaton,
     FoldedAhoCorasick,
     FoldSpec,
+    JsonField,
     JsonValuesAutomaton,
     PythonValuesAutomaton,
     RegionsAutomaton,
     Rewriting,
     RewrittenAutomaton,
+    StringMarks,
     Utf8Automaton,
     ValuesIn,
     differs_alone,
@@ -253,12 +256,19 @@ def value_constraint(compiled: CompiledRule, stop: bool, values: ValuesIn) -> Co
     made = build(compiled, stop, values.beside)
     if made is None or values.regions is None:
         return made
-    json = made.automaton
-    if values.call is not None and isinstance(json, JsonValuesAutomaton):
-        made = replace(made, automaton=CallValuesAutomaton(json, values.call))
-    elif values.read == "python" and isinstance(json, JsonValuesAutomaton):
-        made = replace(made, automaton=PythonValuesAutomaton(json))
+    of = made.automaton
+    if isinstance(of, JsonValuesAutomaton):
+        made = replace(made, automaton=_in_calls(of, values))
     return by_regions(lambda: made, values.regions)
+
+
+def _in_calls(of: JsonValuesAutomaton, values: ValuesIn) -> Automaton:
+    """What watches what stands in fields, by what watches the JSON that it says."""
+    if isinstance(values.call, JsonField):
+        return CallValuesAutomaton(of, values.call)
+    if isinstance(values.call, StringMarks):
+        return DialectValuesAutomaton(of, values.call)
+    return PythonValuesAutomaton(of) if values.read == "python" else of
 
 
 def _value_in_text(compiled: CompiledRule, stop: bool, beside: str) -> Constraint | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nco_guard.automata import Cut, Cutter, Cutting, ValuesIn
 from nco_guard.automata import Region as FieldRegion
-from nco_guard.automata.combine.cutting import WHOLE, JsonField
+from nco_guard.automata.combine.cutting import WHOLE, JsonField, StringMarks
 from nco_guard.replies.cutter import FormatCutter, marks_of, shared_cutter
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.hidden import first_whole
@@ -106,9 +106,13 @@ class FormatFields(Cutting):
         if self.form.arguments == "pythonic":
             return (ValuesIn("python", self.only([CALLS]), "=()"),)
         options = self.form.response_template["fields"].get("tool_calls", {}).get("content_args") or {}
-        plain = self.form.arguments == "json" and not {"unquoted_keys", "string_delims"} & {*options}
-        if not plain or self.form.call is None:
+        if self.form.call is None:
             return ()
+        if {"unquoted_keys", "string_delims"} & {*options}:
+            # Strings of several kinds, one within the other, could not be told apart.
+            marks = [StringMarks(*each) for each in options.get("string_delims", ())]
+            calls = self.only([CALLS])
+            return (ValuesIn("dialect", calls, call=marks[0]),) if len(marks) == 1 else ()
         return (ValuesIn("call", self.only([CALLS]), call=_json_of(self.form)),)
 
     def _with(self, **changed: Any) -> FormatFields:

@@ -59,6 +59,11 @@ class ValuesWithin(TableAutomaton, Generic[Place]):
     def follow(self, at: Place, byte: int) -> tuple[Place, bytes]:
         """Where a byte leads, and the JSON that it says."""
 
+    def waiting(self, at: Place) -> int:
+        """How many bytes are read and not said yet."""
+        del at
+        return 0
+
     def _state(self, key: tuple[int, Place]) -> int:
         state = self._ids.get(key)
         if state is None:
@@ -100,10 +105,11 @@ class ValuesWithin(TableAutomaton, Generic[Place]):
         return None if kinds is None else CharClasses([*kinds.sets(), *alone])
 
     def distances(self, states: NDArray[np.int32]) -> NDArray[np.int16]:
-        """Those of the values."""
-        inner = np.array([self._keys[state][0] for state in states.tolist()], np.int32)
-        found: NDArray[np.int16] = self.values.distances(inner)
-        return found
+        """Those of the values, less what is not said yet."""
+        places = [self._keys[state] for state in states.tolist()]
+        waiting = np.array([self.waiting(at) for _, at in places], np.int16)
+        found = self.values.distances(np.array([inner for inner, _ in places], np.int32))
+        return np.maximum(found - waiting, np.minimum(found, 1))
 
     @property
     def nbytes(self) -> int:

@@ -56,17 +56,25 @@ class JsonField(NamedTuple):
     named: str = ""
 
 
+class StringMarks(NamedTuple):
+    """What stands around strings in a dialect of JSON."""
+
+    opening: str
+    closing: str
+
+
 class ValuesIn(NamedTuple):
     """Where values stand of which each is shown as a text of its own.
 
     read: a "text" of the fields that rules look at is one value; or it is "json", a "call" of which `call` says what is
-    shown, or calls in "python". Without regions it is all that is written. beside: what may stand beside a text.
+    shown, calls in "python", or in a "dialect" of JSON by the marks in `call`. Without regions it is all that is
+    written. beside: what may stand beside a text.
     """
 
-    read: Literal["text", "json", "call", "python"]
+    read: Literal["text", "json", "call", "python", "dialect"]
     regions: Cutting | None = None
     beside: str = ""
-    call: JsonField | None = None
+    call: JsonField | StringMarks | None = None
 
 
 class Cut(NamedTuple):
