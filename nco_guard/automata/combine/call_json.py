@@ -109,7 +109,8 @@ class ValuesWithin(TableAutomaton, Generic[Place]):
         places = [self._keys[state] for state in states.tolist()]
         waiting = np.array([self.waiting(at) for _, at in places], np.int16)
         found = self.values.distances(np.array([inner for inner, _ in places], np.int32))
-        return np.maximum(found - waiting, np.minimum(found, 1))
+        nearer: NDArray[np.int16] = np.maximum(found - waiting, np.minimum(found, 1))
+        return nearer
 
     @property
     def nbytes(self) -> int:
