@@ -23,7 +23,7 @@ from nco_guard.masking.idsets import Ids
 from nco_guard.shapes.call_parts import PartPlaces
 from nco_guard.shapes.library import GrammarReader, tokenizer_of
 from nco_guard.shapes.marked import plain_lengths
-from nco_guard.shapes.plain_places import Places
+from nco_guard.shapes.plain_places import Places, TextPlaces
 from nco_guard.shapes.shape import Shape
 from nco_guard.tokens import Vocabulary
 
@@ -477,9 +477,7 @@ class ShapeStates:
         proposed = proposed if self.needed(way) < _NEVER else set()
         while place < len(way) - 1 and looked < _LOOKED and len(way) <= _LONG:
             head, best, fixed = way[:place], way, proposed
-            # Nothing is shorter than to close what is open.
-            settled = way[place] in b'"}]' or place in proposed
-            for byte in () if settled else self._distinct(text + head, way[place]):
+            for byte in () if place in proposed else self._distinct(text + head, at, head, way[place]):
                 looked += 1
                 begun = head + bytes([byte])
                 after = self._places.feed(at, begun)
@@ -491,18 +489,30 @@ class ShapeStates:
             way, proposed, place = best, fixed, place + 1
         return way
 
-    def _distinct(self, text: bytes, taken: int) -> list[int]:
-        """Bytes that may come after a text, of those after which the same may come one each; without one's kind."""
-        found, kinds = self._bytes.at(text), dict[bytes, int]()
+    def _distinct(self, text: bytes, at: Any, head: bytes, taken: int) -> list[int]:
+        """Bytes that may come after a text, one of each kind; those first after which other bytes may come.
+
+        at: the place before `head`, which is the end of the text.
+        """
+        found, kinds = self._bytes.at(text), dict[Hashable, int]()
         mask = self._bytes.mask(found)
-        if np.count_nonzero(mask) == 1:
+        mask[[byte for byte in _LAST if byte != taken]] = False
+        few = np.count_nonzero(mask[:256])
+        # Nothing is shorter than to close what is open; where a quotation mark opens something, little else may come.
+        if few == 1 or taken in _BRACKETS or (taken == 0x22 and few >= _FEW):
             return []
+        masks = dict[bytes, int]()
         for byte in (taken, *_ORDER):
-            if mask[byte] and byte not in _LAST:
+            after = self._places.feed(at, head + bytes([byte])) if mask[byte] else None
+            if after is not None:
                 reached = found.deep_copy()
                 reached.consume_tokens([byte])
-                kinds.setdefault(self._bytes.mask(reached).tobytes(), byte)
-        return [byte for byte in kinds.values() if byte != taken][:_KINDS]
+                following = self._bytes.mask(reached).tobytes()
+                masks.setdefault(following, byte)
+                # Keys differ though the same letter may come next.
+                known = following if isinstance(self._places, TextPlaces) else self._places.alike(after)
+                kinds.setdefault((following, known), byte)
+        return [byte for byte in dict.fromkeys([*masks.values(), *kinds.values()]) if byte != taken][:_KINDS]
 
     @property
     def nbytes(self) -> int:

@@ -78,6 +78,44 @@ def test_texts_are_found(schema: Any, rule: str) -> None:
     assert faults(schema, policy, written.text) == [], written.text
 
 
+def nullable(**asked: Any) -> dict[str, Any]:
+    return {"anyOf": [string(**asked), {"type": "null"}]}
+
+
+SHORTEST: list[tuple[Any, str]] = [
+    (objects(("name", string()), ("kind", {"enum": ["caterpillar", None]})), '{"name":"","kind":null}'),
+    (
+        objects(("born", nullable(format="date-time")), ("id", nullable(format="uuid"))),
+        '{"born":null,"id":null}',
+    ),
+    (
+        {"type": "array", "items": {"type": ["string", "boolean"], "minLength": 6}, "minItems": 2},
+        "[true,true]",
+    ),
+    ({"type": "object", "additionalProperties": nullable(minLength=6), "minProperties": 1}, '{"a":null}'),
+    ({**objects(("date", string()), ("name", string())), "required": ["name"]}, '{"name":""}'),
+    (
+        {**objects(("a", string()), ("n", string()), ("k", string())), "required": ["a", "k"]},
+        '{"a":"","k":""}',
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "shortest"), SHORTEST, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_room_for_a_shortest_text_is_enough(schema: Any, shortest: str) -> None:
+    bound = bound_to(schema, forbidding(NOTHING), toy_vocabulary())
+    session = bound.session()
+    for room in range(len(shortest) - 1, -1, -1):
+        allowed = np.flatnonzero(~session.mask(room))
+        assert len(allowed)
+        session.advance(int(allowed[0]))
+        if session.ended:
+            return
+    assert session.may_end
+
+
 @pytest.mark.parametrize("pattern", [".*foo.*", "x|.*foo", r"[\s\S]*foo[\s\S]*", "é.*日本"])
 def test_texts_of_patterns_are_found(pattern: str) -> None:
     known = toy_vocabulary(["fo", "oo", "x", "日"])
