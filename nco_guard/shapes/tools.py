@@ -102,6 +102,11 @@ def tools_of(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
         parameters = function.get("parameters") or {}
         if not isinstance(parameters, Mapping):
             raise ArgumentError(f"tools[{number}].parameters: a JSON Schema is needed, as a mapping")
+        types = parameters.get("type", "object")
+        if types != "object" and not (isinstance(types, list | tuple) and "object" in types):
+            raise ArgumentError(
+                f"tools[{number}].parameters.type: arguments are an object; say 'object', or leave it out"
+            )
         strict = function.get("strict")
         free = strict is False or (some and strict is not True)
         schema = {"type": "object"} if free else _arguments_schema(parameters)
@@ -110,7 +115,7 @@ def tools_of(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
 
 
 def _arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", **parameters}
+    schema = {**parameters, "type": "object"}
     says = ("properties", "additionalProperties", "patternProperties", "$ref", "anyOf", "oneOf", "allOf")
     return schema if any(name in schema for name in says) else {**schema, "properties": {}}
 

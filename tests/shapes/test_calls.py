@@ -288,6 +288,18 @@ def test_of_strict_tools_alone_arguments_are_enforced() -> None:
     assert fits(Shape.tools([{**tools[1], "strict": False}], form), "other", {"b": [1]})
 
 
+@pytest.mark.parametrize("given", ["string", ["string", "null"], [], 5, "objct"])
+def test_arguments_are_an_object(given: Any) -> None:
+    """Those of another type would be read as no call."""
+    with pytest.raises(ArgumentError, match=r"tools\[0\]\.parameters\.type"):
+        Shape.tools([{"name": "f", "parameters": {"type": given}}], FORMS["hermes"])
+    one, other = (
+        Shape.tools([{"name": "f", "parameters": {"type": each, "properties": {}}}], FORMS["hermes"])
+        for each in (["object", "null"], "object")
+    )
+    assert one == other
+
+
 def test_what_cannot_be_enforced_is_refused_by_name() -> None:
     form = FORMS["hermes"]
     with pytest.raises(ShapeError, match=r"tool 'a': .*colour") as found:
