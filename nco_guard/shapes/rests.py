@@ -36,15 +36,16 @@ _REMEMBERED = 50_000
 # Digits that are proposed behind those that stand.
 _DIGITS = 24
 # Of formats of which `FORMATS` is too wide: some that there are.
-_DAY = "(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+_YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+_DAY = "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
 _CLOCK = (
     r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 _NAME = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _SOME = {
-    "date": f"[0-9]{{3}}[1-9]-{_DAY}",
+    "date": f"{_YEAR}-{_DAY}",
     "time": _CLOCK,
-    "date-time": f"[0-9]{{3}}[1-9]-{_DAY}[Tt]{_CLOCK}",
+    "date-time": f"{_YEAR}-{_DAY}[Tt]{_CLOCK}",
     "duration": "P(?:[0-9]+[YMWD]|T[0-9]+[HMS])",
     "hostname": rf"{_NAME}(?:\.{_NAME})*",
     "email": rf"[A-Za-z0-9_+.-]+@{_NAME}(?:\.{_NAME})*",
@@ -121,6 +122,9 @@ class _StringRests:
         self._demands = [*found.values()]
         self.wanted = bool(self._demands)
         self._all = dict.fromkeys(one for demand in self._demands for one in demand.needed)
+        # What leaves those formats of which some texts are proposed stands somewhere, too.
+        wide = {form for node in nodes if (form := str(node.get("format"))) in _SOME}
+        self._all |= {one: None for form in sorted(wide) if (one := _needed(FORMATS[form], whole=True))}
         self._known: dict[str, dict[NeededPattern, int]] = {}
 
     def stands(self, content: str) -> Hashable:

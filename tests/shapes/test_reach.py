@@ -17,7 +17,7 @@ from nco_guard.session import BoundGuard, Session
 from nco_guard.shapes.needed import ecma
 from nco_guard.shapes.rests import JsonRests, texts_of
 from nco_guard.testing import toy_vocabulary
-from tests.shapes.driver import Taste, write
+from tests.shapes.driver import Taste, vocabulary, write
 from tests.shapes.joint import Joint, bound_to
 from tests.shapes.judge import faults
 
@@ -201,3 +201,24 @@ def test_rests_are_the_shortest(pattern: str) -> None:
 def test_texts_of_a_pattern_are_matched_as_a_whole() -> None:
     assert set(texts_of("foo|ba")) == {"foo", "ba"}
     assert texts_of(r"(?=a)\1") == []
+
+
+@pytest.mark.parametrize(
+    ("form", "begun", "barred"),
+    [
+        ("date-time", "2020-12-30T00:33:5", "Z"),
+        ("date-time", "2000-08-31t00:33:5", "Z"),
+        ("date-time", "2024-02-29T00:33:5", "Z"),  # of no format of which texts are proposed
+        ("date-time", "3112-12-30t00:33:5", "Z"),
+    ],
+)
+def test_texts_that_leave_what_is_proposed_of_a_format(form: str, begun: str, barred: str) -> None:
+    known = vocabulary("byte-level")
+    bound = bound_to(string(format=form), forbidding(barred), known)
+    session = bound.session()
+    for byte in b'"' + begun.encode():
+        token = known.tokens.index(bytes([byte]))
+        assert not session.mask()[token], session.text
+        session.advance(token)
+    assert (~session.mask()).any()
+    assert bound.stats["undecided_masks"] == 0
