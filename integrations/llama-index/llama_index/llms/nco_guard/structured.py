@@ -6,9 +6,9 @@ which is enforced here by the object's schema.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
 from llama_index.core.bridge.pydantic import BaseModel, Field
@@ -73,73 +73,123 @@ class _Growing:
         self._whole, self._partial = output_cls, create_flexible_model(output_cls)
         self._text = ""
 
-    def feed(self, reply: ChatResponse | CompletionResponse) -> BaseModel | None:
-        """What there is so far; None where it has not begun, or is as it was."""
+    def feed(self, reply: ChatResponse | CompletionResponse) -> list[BaseModel]:
+        """What there is so far; nothing where it has not begun, or is as it was."""
         text = reply.text if isinstance(reply, CompletionResponse) else reply.message.content or ""
         if text == self._text:
-            return None
+            return []
         self._text = text
         try:
             found = from_json(text, allow_partial="trailing-strings")
         except ValueError:
-            return None
+            return []
         for kind in (self._whole, self._partial):
             try:
-                return kind.model_validate(found)
+                return [kind.model_validate(found)]
             except ValueError:
                 continue
-        return None
+        return []
 
-    def finish(self) -> BaseModel:
+    def finish(self) -> list[BaseModel]:
         """All of it. Errors: `ValueError`, as the program that does not stream raises."""
-        return _parsed(self._whole, self._text)
+        return [_parsed(self._whole, self._text)]
 
 
-def stream_objects(
+class _Last:
+    """Objects as a program gives them. Errors: `GenerationError` where the last one is not of the class."""
+
+    def __init__(self, output_cls: type[BaseModel]) -> None:
+        self._kind = output_cls
+        self._found: Any = None
+
+    def feed(self, found: Any) -> list[Any]:
+        """One of them."""
+        self._found = found
+        return [found]
+
+    def finish(self) -> list[Any]:
+        """There are no more."""
+        _check(self._found, self._kind)
+        return []
+
+
+class _Request(NamedTuple):
+    """How an object is asked for.
+
+    ask: what is called for it; aask: that for an event loop. read: what makes it of the reply, when called.
+    """
+
+    ask: Callable[[], Any]
+    aask: Callable[[], Awaitable[Any]]
+    read: Callable[[Any], Callable[[], Any]]
+
+
+class _StreamRequest(NamedTuple):
+    """How an object is asked for as it grows. reader: what shows it, of each part of the stream."""
+
+    ask: Callable[[], Iterator[Any]]
+    aask: Callable[[], Awaitable[AsyncIterator[Any]]]
+    reader: _Growing | _Last
+
+
+def _request(
+    llm: FunctionCallingLLM,
+    output_cls: type[BaseModel],
+    prompt: PromptTemplate,
+    options: Mapping[str, Any],
+    args: Mapping[str, Any],
+) -> _Request:
+    if _by_call(llm):
+        asked = _called_with(llm, output_cls, prompt, options, args)
+        read = partial(_object_of_call, llm, output_cls)
+        return _Request(partial(llm.chat_with_tools, **asked), partial(llm.achat_with_tools, **asked), read)
+    if _by_text(llm):
+        way, given = _text_asked(llm, output_cls, prompt, args)
+        ask, aask = (llm.chat, llm.achat) if way == "chat" else (llm.complete, llm.acomplete)
+        read = partial(_object_of_text, output_cls)
+        return _Request(partial(ask, given, **options), partial(aask, given, **options), read)
+    program = _program(llm, output_cls, prompt)
+    kwargs = {"llm_kwargs": options, **args}
+    return _Request(partial(program, **kwargs), partial(program.acall, **kwargs), lambda found: lambda: found)
+
+
+def _stream_request(
     llm: LLM,
     output_cls: type[BaseModel],
     prompt: PromptTemplate,
-    options: dict[str, Any],
-    prompt_args: Mapping[str, Any],
-) -> Iterator[Any]:
-    """An object as it grows; the last one is of its class. Errors: `GenerationError` where there is none."""
+    options: Mapping[str, Any],
+    args: Mapping[str, Any],
+) -> _StreamRequest:
     if _by_call(llm) or not _by_text(llm):
-        found = None
-        for found in _program(llm, output_cls, prompt).stream_call(llm_kwargs=options, **prompt_args):
-            yield found
-        _check(found, output_cls)
-        return
-    ask, given = _text_asked(llm, output_cls, prompt, prompt_args)
-    growing = _Growing(output_cls)
-    replies: Any = getattr(llm, f"stream_{ask}")(given, **options)
-    for reply in replies:
-        if (part := growing.feed(reply)) is not None:
-            yield part
-    yield growing.finish()
-
-
-async def astream_objects(
-    llm: LLM,
-    output_cls: type[BaseModel],
-    prompt: PromptTemplate,
-    options: dict[str, Any],
-    prompt_args: Mapping[str, Any],
-) -> AsyncIterator[Any]:
-    """`stream_objects` for an event loop."""
-    if _by_call(llm) or not _by_text(llm):
-        found = None
         program = _program(llm, output_cls, prompt)
-        async for found in await program.astream_call(llm_kwargs=options, **prompt_args):
+        asked = {"llm_kwargs": options, **args}
+        calls = partial(program.stream_call, **asked), partial(program.astream_call, **asked)
+        return _StreamRequest(*calls, _Last(output_cls))
+    way, given = _text_asked(llm, output_cls, prompt, args)
+    names: Any = getattr(llm, f"stream_{way}"), getattr(llm, f"astream_{way}")
+    ask, aask = (partial(each, given, **options) for each in names)
+    return _StreamRequest(ask, aask, _Growing(output_cls))
+
+
+def stream_objects(*asked: Any) -> Iterator[Any]:
+    """An object as it grows, asked for by what `_stream_request` takes; the last one is of its class.
+
+    Errors: `GenerationError` where there is none.
+    """
+    request = _stream_request(*asked)
+    for part in request.ask():
+        yield from request.reader.feed(part)
+    yield from request.reader.finish()
+
+
+async def astream_objects(*asked: Any) -> AsyncIterator[Any]:
+    """`stream_objects` for an event loop."""
+    request = _stream_request(*asked)
+    async for part in await request.aask():
+        for found in request.reader.feed(part):
             yield found
-        _check(found, output_cls)
-        return
-    ask, given = _text_asked(llm, output_cls, prompt, prompt_args)
-    growing = _Growing(output_cls)
-    replies: Any = await getattr(llm, f"astream_{ask}")(given, **options)
-    async for reply in replies:
-        if (part := growing.feed(reply)) is not None:
-            yield part
-    yield growing.finish()
+    for found in request.reader.finish():
+        yield found
 
 
 def _program(llm: LLM, output_cls: type[BaseModel], prompt: PromptTemplate) -> Any:
@@ -196,12 +246,14 @@ def _parsed(output_cls: type[Model], text: str) -> Model:
     return output_cls.model_validate_json(extract_json_str(text))
 
 
-def _same(found: Any) -> Any:
-    return found
-
-
 def _report(kind: Any, **said: Any) -> None:
     get_dispatcher("llama_index.core.llms.llm").event(kind(**said))
+
+
+def _told(found: Any) -> Any:
+    """An object, of which observers are told."""
+    _report(LLMStructuredPredictEndEvent, output=found)
+    return found
 
 
 class VerifiedObjects:
@@ -281,23 +333,8 @@ class MakesObjects(FunctionCallingLLM):
         Errors: those of the calls; `ViolationError` for an object that holds a match, where it is not redacted;
         `ValueError` for a reply of which no object can be made.
         """
-        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
-        verified = VerifiedObjects(self._object_cleaner(options))
-        _report(
-            LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=prompt_args
-        )
-        if _by_call(self):
-            asked = _called_with(self, output_cls, prompt, options, prompt_args)
-            parse = _object_of_call(self, output_cls, self.chat_with_tools(**asked))
-        elif _by_text(self):
-            ask, given = _text_asked(self, output_cls, prompt, prompt_args)
-            reply = self.chat(given, **options) if ask == "chat" else self.complete(given, **options)
-            parse = _object_of_text(output_cls, reply)
-        else:
-            made = _program(self, output_cls, prompt)
-            parse = partial(made, llm_kwargs=options, **prompt_args)
-        found: Model = verified.made(parse)
-        _report(LLMStructuredPredictEndEvent, output=found)
+        verified, request = self._requested(output_cls, prompt, llm_kwargs, prompt_args)
+        found: Model = _told(verified.made(request.read(verified.calls.call(request.ask))))
         return found
 
     async def astructured_predict(
@@ -308,26 +345,28 @@ class MakesObjects(FunctionCallingLLM):
         **prompt_args: Any,
     ) -> Model:
         """`structured_predict` for an event loop, which goes on meanwhile."""
-        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
-        verified = VerifiedObjects(self._object_cleaner(options))
-        _report(
-            LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=prompt_args
-        )
-        if _by_call(self):
-            asked = _called_with(self, output_cls, prompt, options, prompt_args)
-            parse = _object_of_call(self, output_cls, await self.achat_with_tools(**asked))
-        elif _by_text(self):
-            ask, given = _text_asked(self, output_cls, prompt, prompt_args)
-            chats = ask == "chat"
-            reply = await (self.achat(given, **options) if chats else self.acomplete(given, **options))
-            parse = _object_of_text(output_cls, reply)
-        else:
-            made = _program(self, output_cls, prompt)
-            whole = await made.acall(llm_kwargs=options, **prompt_args)
-            parse = partial(_same, whole)
-        found: Model = verified.made(parse)
-        _report(LLMStructuredPredictEndEvent, output=found)
+        verified, request = self._requested(output_cls, prompt, llm_kwargs, prompt_args)
+        found: Model = _told(verified.made(request.read(await verified.calls.acall(request.aask))))
         return found
+
+    def _begun(
+        self, output_cls: Any, given: Mapping[str, Any] | None
+    ) -> tuple[dict[str, Any], VerifiedObjects]:
+        """Options of the calls by which an object is made, and what verifies it."""
+        options = self._asked_of_object(_checked(output_cls), given)
+        return options, VerifiedObjects(self._object_cleaner(options))
+
+    def _requested(
+        self,
+        output_cls: type[BaseModel],
+        prompt: PromptTemplate,
+        given: Mapping[str, Any] | None,
+        args: Mapping[str, Any],
+    ) -> tuple[VerifiedObjects, _Request]:
+        """How an object is asked for and verified, of which observers are told that it begins."""
+        options, verified = self._begun(output_cls, given)
+        _report(LLMStructuredPredictStartEvent, output_cls=output_cls, template=prompt, template_args=args)
+        return verified, _request(self, output_cls, prompt, options, args)
 
     def _structured_stream_call(
         self,
@@ -336,8 +375,7 @@ class MakesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
-        verified = VerifiedObjects(self._object_cleaner(options))
+        options, verified = self._begun(output_cls, llm_kwargs)
         return verified.calls.through(self._objects(output_cls, prompt, options, prompt_args), verified)
 
     async def _structured_astream_call(
@@ -347,8 +385,7 @@ class MakesObjects(FunctionCallingLLM):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Any:
-        options = self._asked_of_object(_checked(output_cls), llm_kwargs)
-        verified = VerifiedObjects(self._object_cleaner(options))
+        options, verified = self._begun(output_cls, llm_kwargs)
         objects = await self._aobjects(output_cls, prompt, options, prompt_args)
         return verified.calls.athrough(objects, verified)
 
