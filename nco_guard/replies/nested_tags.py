@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nco_guard.replies.call_values import loaded_once
+from nco_guard.shapes.branches import ReadPlace, read_as
+
 __all__ = ["arguments_in_tags", "value_in_tags"]
 
 _ITEM = "item"
@@ -25,12 +28,12 @@ def arguments_in_tags(text: str, mark: str, schema: Mapping[str, Any]) -> dict[s
     """
     tags = re.compile(re.escape(mark) + r"<(/?)([^<>\n]+)>")
     pieces = _pieces(text, tags)
-    found = _children(pieces, None, schema, 0)
+    found = _children(pieces, None, ReadPlace([schema], schema), 0)
     if isinstance(found, str):
         if found.strip():
             raise ValueError("text between arguments")
         return {}
-    return _object(found, schema)
+    return _object(found)
 
 
 def value_in_tags(value: Any, mark: str) -> str:
@@ -62,11 +65,12 @@ def _pieces(text: str, tags: re.Pattern[str]) -> Iterator[_Piece]:
         yield text[at:], None
 
 
-def _children(pieces: Iterator[_Piece], within: str | None, schema: Mapping[str, Any], depth: int) -> _Found:
+def _children(pieces: Iterator[_Piece], within: str | None, place: ReadPlace, depth: int) -> _Found:
     """What stands in a tag: its text, or the tags in it with their values."""
     if depth > _DEEPEST:
         raise ValueError("nested too deep")
-    text, found = "", []
+    text, found = "", list[tuple[str, Any]]()
+    keyed = within is None or "object" in place.types
     for piece, ends in pieces:
         if ends is None:
             text += piece
@@ -75,7 +79,7 @@ def _children(pieces: Iterator[_Piece], within: str | None, schema: Mapping[str,
                 raise ValueError("a tag ends that did not begin")
             break
         else:
-            inner = _schema_of(schema, piece)
+            inner = place.under(piece if keyed or piece != _ITEM else len(found))
             found.append((piece, _value(_children(pieces, piece, inner, depth + 1), inner)))
     else:
         if within is not None:
@@ -85,61 +89,25 @@ def _children(pieces: Iterator[_Piece], within: str | None, schema: Mapping[str,
     return found or text
 
 
-def _schema_of(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """That of what stands under a key, as the first of its choices has it that names it."""
-    choices = [schema, *_choices(schema)]
-    named = [(one.get("properties") or {}).get(key) for one in choices]
-    named += [one.get("items") for one in choices if key == _ITEM]
-    return next((one for one in named if isinstance(one, Mapping)), {})
-
-
-def _choices(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for name in ("anyOf", "oneOf") for one in schema.get(name) or () if isinstance(one, Mapping)]
-
-
-def _value(found: _Found, schema: Mapping[str, Any]) -> Any:
-    kinds = _kinds(schema)
+def _value(found: _Found, place: ReadPlace) -> Any:
     if isinstance(found, str):
-        return _cast(found, kinds)
-    if "object" not in kinds and all(key == _ITEM for key, _ in found):
+        return _cast(found, place.types)
+    if "object" not in place.types and all(key == _ITEM for key, _ in found):
         return [value for _, value in found]
-    return _object(found, schema)
+    return _object(found)
 
 
-def _object(found: Sequence[tuple[str, Any]], schema: Mapping[str, Any]) -> dict[str, Any]:
+def _object(found: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(found)
     if len(made) < len(found):
         raise ValueError("a key is said twice")
     return made
 
 
-def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    kinds = schema.get("type")
-    said = [kinds] if isinstance(kinds, str) else kinds or ()
-    return [*said, *(kind for one in _choices(schema) for kind in _kinds(one))]
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _cast(text: str, kinds: Sequence[str]) -> Any:
-    """A text as one of the JSON types that it may have; a text that is none of them stays one."""
-    wanted: dict[str, Any] = {
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "array": list,
-        "object": dict,
-    }
+def _cast(text: str, types: Sequence[str]) -> Any:
+    """A text as the first of the types that it can be; nothing is an empty list or object where one may stand."""
     empty: dict[str, Any] = {"array": [], "object": {}}
-    for kind in kinds:
-        if kind in empty and not text.strip():
-            return empty[kind]
-        try:
-            value = json.loads(text, parse_constant=_no_number)
-        except ValueError:
-            continue
-        if isinstance(value, wanted.get(kind, ())) and (kind == "boolean") == isinstance(value, bool):
-            return value
-    return text
+    if not text.strip():
+        return next((empty[kind] for kind in types if kind in empty), text)
+    value = read_as(text, types)
+    return loaded_once(text) if isinstance(value, dict | list) else value

@@ -249,8 +249,8 @@ class CallReader:
         self._tools = [dict(tool) for tool in tools]
         marks = None if entry.call is None else entry.call.argument
         self._nested = "" if marks is None else marks.nested
-        if entry.arguments == "xml" and not self._nested:
-            self._tools = [_with_types(tool) for tool in self._tools]
+        if not self._nested:
+            self._tools = [_with_types(tool, written=entry.arguments == "json") for tool in self._tools]
         functions = [tool.get("function", tool) for tool in self._tools] if self._nested else []
         self._schemas = {one.get("name"): one.get("parameters") or {} for one in functions}
         self.kind = {"json": "JSON", "xml": "tags", "pythonic": "Python"}[entry.arguments]
@@ -324,11 +324,15 @@ class CallReader:
         yield from finditer(self._options["tag_pattern"], body, flags=DOTALL)
 
 
-def _with_types(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool of which each argument says as what it is read, also where its schema does so by way of others."""
+def _with_types(tool: Mapping[str, Any], *, written: bool) -> dict[str, Any]:
+    """A tool of which each argument says as what text is read, also where its schema does so by way of others.
+
+    written: whether calls say themselves what is text: it stays text where it may be that.
+    """
     function = tool.get("function", tool)
     types = argument_types(function.get("parameters") or {})
-    properties = {key: {"type": [*kinds]} for key, kinds in types.items() if kinds}
+    types = {key: kinds for key, kinds in types.items() if kinds and not (written and "string" in kinds)}
+    properties = {key: {"type": [*kinds]} for key, kinds in types.items()}
     parameters = {"type": "object", "properties": properties}
     return {"type": "function", "function": {"name": function.get("name"), "parameters": parameters}}
 

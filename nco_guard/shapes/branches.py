@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.keywords import asks_itself
 
 __all__ = [
+    "ReadPlace",
     "SchemaBranch",
     "argument_types",
     "branches_of",
@@ -157,6 +160,99 @@ def argument_types(parameters: Any) -> dict[str, tuple[str, ...]]:
     except ShapeError:
         return {}
     return {key: tuple(dict.fromkeys(kinds)) for key, kinds in found.items()}
+
+
+class ReadPlace:
+    """A place in arguments whose values are text at every depth: by which schemas what stands there is read.
+
+    Of several that may stand there the types are tried one behind the other, as in `argument_types`. Errors: none; by
+    schemas with more than 256 combinations nothing but text is read.
+
+    Examples:
+        >>> root = {"$defs": {"n": {"type": "integer"}}}
+        >>> place = ReadPlace([{"type": "array", "items": {"$ref": "#/$defs/n"}}], root)
+        >>> place.types, place.under(0).types, place.under("x").types
+        (('array',), ('integer',), ())
+    """
+
+    def __init__(self, schemas: Sequence[Any], root: Any) -> None:
+        self.schemas, self._root = tuple(schemas), root
+        self._under: dict[str | int | None, ReadPlace] = {}
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """As what a text is read, in the order in which that is tried."""
+        found: list[str] = []
+        for schema in self.schemas:
+            with suppress(ShapeError):
+                found += types_of(schema, self._root)
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def _ways(self) -> list[SchemaBranch]:
+        found: list[SchemaBranch] = []
+        for schema in self.schemas:
+            with suppress(ShapeError):
+                found += branches_of(schema, self._root)
+        return found
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The keys that are named by any of the schemas."""
+        named = [
+            key
+            for kind, nodes in self._ways
+            if kind in (None, "object")
+            for node in nodes
+            for key in _named(node)
+        ]
+        return tuple(dict.fromkeys(named))
+
+    @cached_property
+    def firsts(self) -> int:
+        """How many items have schemas of their own."""
+        return max((len(_items(node)[0]) for _, nodes in self._ways for node in nodes), default=0)
+
+    def under(self, key: str | int | None) -> ReadPlace:
+        """What stands under a key (None: one that is named nowhere), or is an item of this number."""
+        if key not in self._under:
+            kind = "array" if isinstance(key, int) else "object"
+            found: dict[str, Any] = {}
+            for schema in (
+                _all_of(some)
+                for of, nodes in self._ways
+                if of in (None, kind)
+                if (some := _said_of(nodes, key))
+            ):
+                found.setdefault(json.dumps(schema, sort_keys=True, default=str), schema)
+            self._under[key] = ReadPlace([*found.values()], self._root)
+        return self._under[key]
+
+
+def _named(node: Node) -> Mapping[str, Any]:
+    return node.get("properties") or {}
+
+
+def _items(node: Node) -> tuple[Sequence[Any], Any]:
+    """The schemas of the first items, and that of others."""
+    said = node.get("items")
+    if isinstance(said, list):
+        return said, node.get("additionalItems")
+    return node.get("prefixItems") or (), said
+
+
+def _said_of(nodes: Sequence[Node], key: str | int | None) -> list[Mapping[str, Any]]:
+    """What schemas that all hold say of what stands under a key, or of an item."""
+    found: list[Any] = []
+    for node in nodes:
+        if isinstance(key, int):
+            first, rest = _items(node)
+            found.append(first[key] if key < len(first) else rest)
+        elif key is not None and key in _named(node):
+            found.append(_named(node)[key])
+        else:
+            found.append(node.get("additionalProperties"))
+    return [one for one in found if isinstance(one, Mapping)]
 
 
 def _all_of(schemas: Sequence[Any]) -> Any:

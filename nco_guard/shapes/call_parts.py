@@ -9,116 +9,27 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-from nco_guard.shapes.marked import MarkedText, TokenBytes
+from nco_guard.shapes.marked import TokenBytes
+from nco_guard.shapes.part_leaves import (
+    ClosedKeyLeaf,
+    JsonLeaf,
+    KeyLeaf,
+    NumberLeaf,
+    PartLeaf,
+    TextLeaf,
+    ValueLeaf,
+)
 from nco_guard.shapes.places import JsonPlaces
 from nco_guard.shapes.plain_values import PlainLeaf
 
 _FAR = 1 << 30
 _LEAF = 8
-_OF_KEYS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+# Parts within each other, at most: one level less than readers go.
+_DEEPEST = 90
 
-__all__ = ["CallPart", "JsonLeaf", "KeyLeaf", "Net", "PartPlaces", "TextLeaf", "ValueLeaf"]
-
-
-class PartLeaf(Protocol):
-    """What knows where a text stands within a part that is no literal."""
-
-    start: Any
-
-    def feed(self, place: Any, byte: int) -> tuple[Any, int] | None:
-        """The place after a byte and which end it is (-1: none yet); None: it may not come."""
-
-    def key(self, place: Any) -> Hashable:
-        """Equal for places that can be continued by the same texts."""
-
-    def kind(self, place: Any) -> Hashable:
-        """As of `Places`."""
-
-
-class KeyLeaf:
-    """A key up to the mark behind it, which stands once in a call; of keys that are named somewhere else it is none."""
-
-    def __init__(self, mark: str, others: Sequence[str]) -> None:
-        self._mark, self._others = mark.encode(), {other.encode() for other in others}
-        self.start = b""
-
-    def feed(self, place: bytes, byte: int) -> tuple[Any, int] | None:
-        """See `PartLeaf`; at the end the key in place of a place."""
-        said = place + bytes([byte])
-        behind = said.lstrip(_OF_KEYS)
-        if not self._mark.startswith(behind):
-            return None
-        if behind != self._mark:
-            return said, -1
-        found = said[: -len(self._mark)]
-        return None if found in self._others else (found, 0)
-
-    def key(self, place: bytes) -> Hashable:
-        """See `PartLeaf`."""
-        return place
-
-    kind = key
-
-
-class TextLeaf:
-    """Text up to the first of some marks; what is in none of `ends` may not come. kept: the text itself matters."""
-
-    def __init__(self, text: MarkedText, ends: int, *, kept: bool = False) -> None:
-        self.text, self.ends, self.kept = text, ends, kept
-        self.start = (0, b"")
-
-    def feed(self, place: tuple[int, bytes], byte: int) -> tuple[Any, int] | None:
-        """See `PartLeaf`."""
-        state, said = place
-        after = self.text.step(state, byte)
-        if after >= 0:
-            return (after, said + bytes([byte]) if self.kept else b""), -1
-        return (None, ~after) if ~after < self.ends else None
-
-    def key(self, place: tuple[int, bytes]) -> Hashable:
-        """See `PartLeaf`."""
-        return place
-
-    kind = key
-
-
-class JsonLeaf:
-    """An object or an array of a schema."""
-
-    def __init__(self, schema: Any) -> None:
-        self.places = JsonPlaces(schema)
-        self.start = self.places.start
-
-    def feed(self, place: Any, byte: int) -> tuple[Any, int] | None:
-        """See `PartLeaf`."""
-        after = self.places.feed(place, bytes([byte]))
-        if after is None:
-            return None
-        return after, 0 if not after.frames and after.mode == "after" else -1
-
-    def key(self, place: Any) -> Hashable:
-        """See `PartLeaf`."""
-        return self.places.key(place)
-
-    def kind(self, place: Any) -> Hashable:
-        """See `PartLeaf`."""
-        return self.places.kind(place)
-
-
-class ValueLeaf(JsonLeaf):
-    """Any value of a schema, behind which something stands that is no part of it."""
-
-    def feed(self, place: Any, byte: int) -> tuple[Any, int] | None:
-        """See `PartLeaf`."""
-        if place.mode == "number" and not place.frames and byte not in b"+-.eE0123456789":
-            return None
-        return super().feed(place, byte)
-
-    def may_end(self, place: Any) -> bool:
-        """Whether the value may be over before a further byte, as only numbers are."""
-        return place.mode == "number" and not place.frames
+__all__ = ["CallPart", "Net", "PartPlaces", "WithinLeaf"]
 
 
 class Net:
@@ -227,10 +138,17 @@ class CallPart:
         """Some parts in their order, of which some must be there; `lark`: a rule that says so."""
         return cls("list", lark, (CallPart.text(between), tuple(needed)), tuple(inner))
 
+    @classmethod
+    def items(cls, lark: str, between: str, inner: Sequence[CallPart], least: int, *, more: bool) -> CallPart:
+        """The first of some parts, at least so many, and the last any number of times more; `lark` as of `listed`."""
+        return cls("items", lark, (CallPart.text(between), least, more), tuple(inner))
+
     def net(self, net: Net, start: int) -> int:
         """Put it into a net, from a number on; the number where it ends."""
         if self.kind == "list":
             return _listed(net, start, self.inner, *self.value)
+        if self.kind == "items":
+            return _in_a_row(net, start, self.inner, *self.value)
         if self.kind == "whole":
             end = self.inner[0].net(net, start)
             net.forgets.add(end)
@@ -286,6 +204,24 @@ def _listed(
     return end
 
 
+def _in_a_row(
+    net: Net, start: int, inner: Sequence[CallPart], between: CallPart, least: int, more: bool
+) -> int:
+    """The first of some parts, at least so many."""
+    end, begin = net.new(), start
+    if not least:
+        net.empty[start].append(end)
+    for number, part in enumerate(inner):
+        begin = net.new()
+        net.empty[between.net(net, start) if number else start].append(begin)
+        start = part.net(net, begin)
+        if number + 1 >= least:
+            net.empty[start].append(end)
+    if more and inner:
+        net.empty[between.net(net, start)].append(begin)
+    return end
+
+
 def _digits(net: Net, start: int) -> int:
     zero, one, two = net.new(), net.new(), net.new()
     for digit in range(0x30, 0x3A):
@@ -300,29 +236,77 @@ _Config = tuple[int, Any, frozenset[bytes]]
 _NO_KEYS = frozenset[bytes]()
 
 
+class WithinLeaf:
+    """A part that may hold itself, up to where it ends, which is after a byte of its own: a list, an object.
+
+    A place: how deep it is, and where the text stands in it. `part`: set once it is known.
+    """
+
+    start = None
+    part: CallPart
+
+    def __init__(self) -> None:
+        self._deep: dict[int, PartPlaces] = {}
+
+    def at(self, depth: int) -> PartPlaces:
+        """The places within it so deep."""
+        if depth not in self._deep:
+            other = next(iter(self._deep.values()), None)
+            if other is None:
+                net = Net()
+                start = net.new()
+                net.final.add(self.part.net(net, start))
+            else:
+                net, start = other.net, other.begin
+            self._deep[depth] = PartPlaces(net, start, depth)
+        return self._deep[depth]
+
+    def feed(self, place: tuple[int, Any], byte: int) -> tuple[Any, int] | None:
+        """See `PartLeaf`."""
+        depth, inner = place
+        places = self.at(depth)
+        after = places.feed(inner, bytes([byte]))
+        if after is None:
+            return None
+        over = any(state in places.net.final for state, _, _ in after)
+        return (None, 0) if over else ((depth, after), -1)
+
+    def key(self, place: tuple[int, Any]) -> Hashable:
+        """See `PartLeaf`."""
+        return place[0], self.at(place[0]).key(place[1])
+
+    def kind(self, place: tuple[int, Any]) -> Hashable:
+        """See `PartLeaf`."""
+        return place[0], self.at(place[0]).kind(place[1])
+
+
 class PartPlaces:
     """`shapes.places.Places` of a net: all numbers at which a text may stand, with the places in leaves.
 
-    exact: what leaves do not let come is all that the library lets come in them, but for JSON's keys.
+    exact: what leaves do not let come is all that the library lets come in them, but for JSON's keys. depth: how many
+    such parts it is within.
     """
 
-    def __init__(self, net: Net, start: int) -> None:
-        self._net = net
-        self.exact = not any(isinstance(leaf, PlainLeaf | KeyLeaf) for leaf, _ in net.leaves.values())
-        self.start = self._entered([start], _NO_KEYS)
+    def __init__(self, net: Net, begin: int, depth: int = 0) -> None:
+        self.net, self.begin, self._depth = net, begin, depth
+        beside = PlainLeaf | KeyLeaf | WithinLeaf | NumberLeaf
+        self.exact = not any(isinstance(leaf, beside) for leaf, _ in net.leaves.values())
+        self.start = self._entered([begin], _NO_KEYS)
         self._tokens: dict[int, tuple[object, TokenBytes]] = {}
 
     def _entered(self, states: Sequence[int], keys: frozenset[bytes]) -> frozenset[_Config]:
-        net = self._net
-        return frozenset(
-            (
-                state,
-                net.leaves[state][0].start if state in net.leaves else None,
-                _NO_KEYS if state in net.forgets else keys,
-            )
-            for state in net.closure(states)
-            if state in net.leaves or net.edges[state] or state in net.final
-        )
+        net, found = self.net, set[_Config]()
+        for state in net.closure(states):
+            if state not in net.leaves:
+                if net.edges[state] or state in net.final:
+                    found.add((state, None, _NO_KEYS if state in net.forgets else keys))
+                continue
+            leaf = net.leaves[state][0]
+            if not isinstance(leaf, WithinLeaf):
+                found.add((state, leaf.begun(keys) if isinstance(leaf, ClosedKeyLeaf) else leaf.start, keys))
+            elif self._depth < _DEEPEST:
+                found.add((state, (self._depth + 1, leaf.at(self._depth + 1).start), keys))
+        return frozenset(found)
 
     def feed(self, place: frozenset[_Config], data: bytes) -> frozenset[_Config] | None:
         """See `Places`."""
@@ -330,22 +314,24 @@ class PartPlaces:
             found: set[_Config] = set()
             for state, within, keys in place:
                 if within is None:
-                    entered = self._net.edges[state].get(byte, ())
+                    entered = self.net.edges[state].get(byte, ())
                     if entered:
                         found |= self._entered(entered, keys)
                     continue
-                leaf, ends = self._net.leaves[state]
+                leaf, ends = self.net.leaves[state]
                 after = leaf.feed(within, byte)
                 if after is None:
                     continue
                 if after[1] < 0:
                     found.add((state, after[0], keys))
-                    if isinstance(leaf, ValueLeaf) and leaf.may_end(after[0]):
+                    if isinstance(leaf, ValueLeaf | NumberLeaf) and leaf.may_end(after[0]):
                         found |= self._entered([ends[0]], keys)
                 elif isinstance(leaf, KeyLeaf):
                     if after[0] not in keys:
-                        found |= self._entered([ends[after[1]]], keys | {after[0]})
+                        written = leaf.opened(keys, after[0])
+                        found |= self._entered([ends[after[1]]], written)
                 else:
+                    keys = leaf.closed(keys) if isinstance(leaf, ClosedKeyLeaf) else keys
                     found |= self._entered([ends[after[1]]], keys)
             if not found:
                 return None
@@ -354,7 +340,7 @@ class PartPlaces:
 
     def key(self, place: frozenset[_Config]) -> Hashable:
         """See `Places`."""
-        leaves = self._net.leaves
+        leaves = self.net.leaves
         return frozenset(
             (state, None if within is None else leaves[state][0].key(within), keys)
             for state, within, keys in place
@@ -362,7 +348,7 @@ class PartPlaces:
 
     def kind(self, place: frozenset[_Config]) -> Hashable:
         """See `Places`."""
-        leaves = self._net.leaves
+        leaves = self.net.leaves
         return frozenset(
             (state, None if within is None else leaves[state][0].kind(within), keys)
             for state, within, keys in place
@@ -411,7 +397,7 @@ class PartPlaces:
     @property
     def watches(self) -> bool:
         """See `Places`."""
-        return any(isinstance(one, JsonLeaf) and one.places.watches for one, _ in self._net.leaves.values())
+        return any(isinstance(one, JsonLeaf) and one.places.watches for one, _ in self.net.leaves.values())
 
     def toward(self, place: frozenset[_Config]) -> Iterable[bytes]:
         """See `Places`."""
@@ -432,7 +418,7 @@ class PartPlaces:
         if len(place) != 1:
             return None
         (config,) = place
-        return None if config[1] is None else (config, self._net.leaves[config[0]][0])
+        return None if config[1] is None else (config, self.net.leaves[config[0]][0])
 
     def after_characters(self, place: frozenset[_Config], count: int) -> frozenset[_Config] | None:
         """See `Places`."""
@@ -450,6 +436,10 @@ class PartPlaces:
             (_, within, _), leaf = one
             if isinstance(leaf, PlainLeaf):
                 return leaf.closing(within)
+            if isinstance(leaf, WithinLeaf):
+                return leaf.at(within[0]).closing(within[1])
+            if isinstance(leaf, ClosedKeyLeaf):
+                return bytes(within)
             text = leaf if isinstance(leaf, TextLeaf) and not leaf.kept else None
             return b"" if text is None else text.text.ways[within[0]]
         known = self._nearest
@@ -457,7 +447,7 @@ class PartPlaces:
             (known[after], byte)
             for state, within, _ in place
             if within is None
-            for byte, reached in self._net.edges[state].items()
+            for byte, reached in self.net.edges[state].items()
             for after in reached
         ]
         inside = any(within is not None for _, within, _ in place)
@@ -465,21 +455,51 @@ class PartPlaces:
 
     @cached_property
     def _nearest(self) -> list[int]:
-        return self._net.distances()
+        return self.net.distances()
 
     def keys(
         self, place: frozenset[_Config], tokens: Sequence[bytes], ids: Sequence[int]
     ) -> Iterator[Hashable] | None:
         """The kinds of the places after tokens, found at once within text; None elsewhere."""
+        found = self._found_keys(place, tokens, self._bytes_of(tokens), ids)
+        return None if found is None else self._all_keys(place, found, tokens, ids)
+
+    def _all_keys(
+        self,
+        place: frozenset[_Config],
+        found: Iterator[Hashable | None],
+        tokens: Sequence[bytes],
+        ids: Sequence[int],
+    ) -> Iterator[Hashable]:
+        for token, known in zip(ids, found, strict=True):
+            if known is not None:
+                yield known
+                continue
+            fed = self.feed(place, tokens[token])
+            yield None if fed is None else self.kind(fed)
+
+    def _found_keys(
+        self, place: frozenset[_Config], tokens: Sequence[bytes], data: TokenBytes, ids: Sequence[int]
+    ) -> Iterator[Hashable | None] | None:
+        """As `keys`, but None for tokens that have to be fed."""
         texts = [config for config in place if config[1] is not None]
         if len(texts) != 1:
             return None
-        leaf = self._net.leaves[texts[0][0]][0]
-        if isinstance(leaf, PlainLeaf) and len(place) == 1:
-            return self._plain_keys(place, texts[0], leaf, tokens, ids)
+        state, within, keys = texts[0]
+        leaf = self.net.leaves[state][0]
         if isinstance(leaf, TextLeaf) and not leaf.kept:
-            return self._text_keys(place, texts[0], leaf, tokens, ids)
-        return None
+            return self._text_keys(place, texts[0], leaf, data, ids)
+        inner: Iterator[Any] | None = None
+        if len(place) == 1 and isinstance(leaf, PlainLeaf):
+            inner = leaf.kinds(within, tokens, data, ids)
+        elif len(place) == 1 and isinstance(leaf, WithinLeaf):
+            depth = within[0]
+            deeper = leaf.at(depth)._found_keys(within[1], tokens, data, ids)
+            if deeper is not None:
+                inner = (None if one is None else (depth, one) for one in deeper)
+        if inner is None:
+            return None
+        return (None if one is None else frozenset([(state, one, keys)]) for one in inner)
 
     def _bytes_of(self, tokens: Sequence[bytes]) -> TokenBytes:
         owner, data = self._tokens.get(id(tokens), (None, None))
@@ -488,41 +508,23 @@ class PartPlaces:
             self._tokens = {id(tokens): (tokens, data)}
         return data
 
-    def _plain_keys(
-        self,
-        place: frozenset[_Config],
-        config: _Config,
-        leaf: PlainLeaf,
-        tokens: Sequence[bytes],
-        ids: Sequence[int],
-    ) -> Iterator[Hashable]:
-        state, within, keys = config
-        for token, found in zip(ids, leaf.kinds(within, tokens, self._bytes_of(tokens), ids), strict=True):
-            if found is not None:
-                yield frozenset([(state, found, keys)])
-                continue
-            fed = self.feed(place, tokens[token])
-            yield None if fed is None else self.kind(fed)
-
     def _text_keys(
         self,
         place: frozenset[_Config],
         config: _Config,
         leaf: TextLeaf,
-        tokens: Sequence[bytes],
+        data: TokenBytes,
         ids: Sequence[int],
-    ) -> Iterator[Hashable]:
+    ) -> Iterator[Hashable | None]:
         state, within, keys = config
-        data = self._bytes_of(tokens)
         after = leaf.text.after_tokens(within[0], data).tolist()
-        others = {byte for number, inner, _ in place if inner is None for byte in self._net.edges[number]}
+        others = {byte for number, inner, _ in place if inner is None for byte in self.net.edges[number]}
         first = data.first.tolist()
         known: dict[int, Hashable] = {}
         for token in ids:
             reached = after[token]
             if reached < 0 or first[token] in others:
-                fed = self.feed(place, tokens[token])
-                yield None if fed is None else self.kind(fed)
+                yield None
                 continue
             if reached not in known:
                 known[reached] = frozenset([(state, leaf.key((reached, b"")), keys)])

@@ -30,8 +30,10 @@ from nco_guard.shapes.places import JsonPlaces
 
 __all__ = [
     "PlainLeaf",
+    "SpreadKind",
     "ValueEnds",
     "ValueGrammar",
+    "is_of",
     "named_values",
     "schema_of_kinds",
     "spread_kinds",
@@ -253,19 +255,19 @@ def value_grammar(
     return made.made(schema[1], taken, enforced[1])
 
 
-class _Kind(NamedTuple):
+class SpreadKind(NamedTuple):
     """A `SchemaBranch` whose kind is known."""
 
     kind: str
     nodes: tuple[Mapping[str, Any], ...]
 
 
-def spread_kinds(branches: Iterable[SchemaBranch], types: Sequence[str]) -> list[_Kind]:
+def spread_kinds(branches: Iterable[SchemaBranch], types: Sequence[str]) -> list[SpreadKind]:
     """Branches by kinds that can be read; what may be anything is a text, or what that is read as."""
-    found: list[_Kind] = []
+    found: list[SpreadKind] = []
     for kind, nodes in branches:
         some = ["string", *(each for each in types if each != "string")] if kind is None else [kind]
-        found += [_Kind(each, nodes) for each in some]
+        found += [SpreadKind(each, nodes) for each in some]
     return found
 
 
@@ -281,7 +283,7 @@ class _Value:
         self._strings = self._asked = False
         self._cap = 0
 
-    def add(self, branch: _Kind) -> None:
+    def add(self, branch: SpreadKind) -> None:
         """One more way to be valid."""
         kind, nodes = branch
         values = named_values(nodes)
@@ -474,7 +476,7 @@ def _whole_bounds(nodes: Iterable[Mapping[str, Any]]) -> tuple[int | None, int |
     return max(least, default=None), min(most, default=None)
 
 
-def schema_of_kinds(found: Sequence[_Kind], root: Any) -> dict[str, Any] | None:
+def schema_of_kinds(found: Sequence[SpreadKind], root: Any) -> dict[str, Any] | None:
     """One schema for values of some branches, with what it refers to; None for none."""
     return _any_of([_merged(one.kind, one.nodes) for one in found], root)
 

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.branches import branches_of
-from nco_guard.shapes.call_parts import CallPart, KeyLeaf, ValueLeaf
+from nco_guard.shapes.call_parts import CallPart
 from nco_guard.shapes.exact_numbers import says_wide, wide_said
 from nco_guard.shapes.library import in_lark
+from nco_guard.shapes.part_leaves import KeyLeaf, ValueLeaf
 from nco_guard.shapes.plain_values import named_values, schema_of_kinds, spread_kinds
 from nco_guard.shapes.tagged import ListedArguments, ListedTag, quoted_text
 

@@ -15,8 +15,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from nco_guard.automata.cpython import parsed
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.branches import objects_of
-from nco_guard.shapes.call_parts import CallPart, KeyLeaf
+from nco_guard.shapes.call_parts import CallPart
 from nco_guard.shapes.library import in_lark
+from nco_guard.shapes.part_leaves import KeyLeaf
 from nco_guard.shapes.plain_values import ValueEnds, ValueGrammar, value_grammar
 
 __all__ = [

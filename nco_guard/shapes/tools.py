@@ -16,9 +16,12 @@ from typing import Any, Protocol
 from nco_guard.automata.call_text import CallTextAutomaton
 from nco_guard.errors import ArgumentError, ShapeError
 from nco_guard.shapes.branches import argument_types
-from nco_guard.shapes.call_parts import CallPart, JsonLeaf, Net, PartPlaces, TextLeaf
+from nco_guard.shapes.call_parts import CallPart, Net, PartPlaces
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.marked import marked_text
+from nco_guard.shapes.nested_notations import MarkedStrings, TagsInTags
+from nco_guard.shapes.nested_values import Notation, nested_arguments
+from nco_guard.shapes.part_leaves import JsonLeaf, TextLeaf
 from nco_guard.shapes.python_calls import python_arguments
 from nco_guard.shapes.tagged import literal_runs, tag_marks, tagged_arguments
 
@@ -64,11 +67,12 @@ class CallFormat(Protocol):
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool whose calls are enforced: its name, the schema of its arguments, what the library is given of it, and as
-    what arguments are read that are written as text."""
+    """A tool whose calls are enforced: its name, the schema of its arguments, the one by which they are read, what the
+    library is given of it, and as what arguments are read that are written as text."""
 
     name: str
     schema: dict[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     enforced: Mapping[str, Any] | None = None
     types: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -110,7 +114,7 @@ def tools_of(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
         strict = function.get("strict")
         free = strict is False or (some and strict is not True)
         schema = {"type": "object"} if free else _arguments_schema(parameters)
-        found[name] = Tool(name, schema, types=argument_types(parameters))
+        found[name] = Tool(name, schema, parameters, types=argument_types(parameters))
     return tuple(found.values())
 
 
@@ -126,9 +130,10 @@ def calls_refusal(form: CallFormat) -> str | None:
         return f"the format {form.name} does not say how calls are written"
     fields = form.response_template["fields"]
     reasons = _reasoning(fields)
-    listed = form.arguments == "pythonic" or (form.arguments == "xml" and not form.call.argument.nested)
-    otherwise = form.arguments != "json" or fields["tool_calls"].get("content_args")
-    if (otherwise and not listed) or (reasons is not None and "(?=" in reasons[1] + reasons[2]):
+    options = {**(fields["tool_calls"].get("content_args") or {})}
+    marked = options.get("string_delims") and {*options} <= {"string_delims", "unquoted_keys"}
+    otherwise = form.arguments == "json" and options and not marked
+    if otherwise or (reasons is not None and "(?=" in reasons[1] + reasons[2]):
         return f"calls in the format {form.name} are not enforced while they are written"
     return None
 
@@ -164,9 +169,11 @@ class _Builder:
         self._parts: dict[str, CallPart] = {}
         calls = form.response_template["fields"]["tool_calls"]
         self._tags = None
+        self._notation = _notation(form)
         self._at_start, self._never = _unread(calls)
         if form.arguments == "xml":
-            self._tags = tag_marks(form.call.argument, calls, _patterns(calls, "close"))
+            if self._notation is None:
+                self._tags = tag_marks(form.call.argument, calls, _patterns(calls, "close"))
             # What begins so is a call to some readers, whatever follows.
             self._never = [_literal_head(one) for one in self._never]
         if self._begun and not form.answer:
@@ -186,7 +193,7 @@ class _Builder:
 
     def _arguments(self, tool: Tool) -> CallPart:
         name = f"args{self._tools.index(tool)}"
-        if self._form.arguments != "json":
+        if self._form.arguments != "json" or self._notation is not None:
             return self._listed(name, tool)
         line = f"{name}: %json {json.dumps({**(tool.enforced or tool.schema), 'x-guidance': _OPTIONS})}"
         if line not in self._lines:
@@ -194,11 +201,14 @@ class _Builder:
         return CallPart.leaf(name, JsonLeaf(tool.schema))
 
     def _listed(self, name: str, tool: Tool) -> CallPart:
-        """Arguments in tags, or in Python."""
+        """Arguments in tags, in Python, or within each other in a way of the family's own."""
         schemas = tool.schema, tool.enforced or tool.schema
         if name not in self._parts:
             try:
-                if self._tags is None:
+                if self._notation is not None:
+                    self._check_name(tool)
+                    part, lines = nested_arguments(name, tool.schema, tool.parameters, self._notation)
+                elif self._tags is None:
                     part, lines = python_arguments(name, tool.name, *schemas, [*tool.types])
                 else:
                     self._check_name(tool)
@@ -258,7 +268,7 @@ class _Builder:
         kept = f"// {json.dumps([said, reasoning])}"
         grammar = "\n".join([head, *self._lines, kept]) + "\n"
         plain = None
-        if self._tags is None:
+        if self._tags is None and self._notation is None:
             plain = self._plain(begins, said, required=required, reasoning=reasoning)
         return CallGrammar(grammar, PartPlaces(net, start), plain)
 
@@ -372,6 +382,18 @@ class _Builder:
         direct = self._calls(opening[len(self._begun) :])
         net.final.add(direct.net(net, begin))
         return f"{text_first.lark} {lark} | {direct.lark}"
+
+
+def _notation(form: CallFormat) -> Notation | None:
+    """How values are written within each other, where that is not JSON's way or Python's."""
+    calls, marks = form.response_template["fields"]["tool_calls"], form.call.argument
+    if marks is not None:
+        return TagsInTags(marks.nested, form.call.close) if marks.nested else None
+    options = calls.get("content_args") or {}
+    if form.arguments != "json" or not options.get("string_delims"):
+        return None
+    bare, never = bool(options.get("unquoted_keys")), _patterns(calls, "close")
+    return MarkedStrings(tuple(options["string_delims"][0]), bare=bare, never=never)
 
 
 def _numbered(text: str) -> list[CallPart]:

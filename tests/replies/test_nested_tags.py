@@ -30,7 +30,7 @@ SCHEMA: dict[str, Any] = {
         ("", {}),
         ("\n", {}),
         ("@<n>3@</n>\n@<x>2.5@</x>@<on>true@</on>", {"n": 3, "x": 2.5, "on": True}),
-        ("@<n>three@</n>@<x>NaN@</x>@<on>1@</on>", {"n": "three", "x": "NaN", "on": "1"}),
+        ("@<n>three@</n>@<x>NaN@</x>@<on>1@</on>", {"n": "three", "x": "NaN", "on": True}),
         ("@<n>true@</n>", {"n": "true"}),
         ("@<other>3@</other>", {"other": "3"}),
         ("@<other> a\n<b> @</other>", {"other": " a\n<b> "}),

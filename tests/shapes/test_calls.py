@@ -32,6 +32,8 @@ from nco_guard.values.texts import texts_of
 
 FORMS = {name: form for name, form in shipped_formats().items() if form.call and calls_refusal(form) is None}
 _QUICK = (
+    "gemma-4",
+    "minimax-m3",
     "lfm2",
     "qwen3-coder",
     "glm-4.7",

@@ -24,13 +24,12 @@ from nco_guard.shapes.format_texts import FORMAT_TEXTS
 from nco_guard.shapes.library import GrammarReader, library_since, tokenizer_of
 from nco_guard.shapes.number_texts import whole_between
 from nco_guard.shapes.tagged import tag_marks
-from nco_guard.shapes.tools import calls_refusal
 from tests.shapes.formats import FORMATS
 
 FORMS = {
     name: form
     for name, form in shipped_formats().items()
-    if form.arguments == "xml" and calls_refusal(form) is None
+    if form.call and form.call.argument and not form.call.argument.nested
 }
 QUICK = ("qwen3-coder", "deepseek-v3.2", "minicpm-5")
 GUARD = Guard(Policy(name="p", rules=[StringRule(id="word", strings=["canary"])]))
