@@ -139,12 +139,15 @@ class ListedArguments(ABC, Generic[Marks]):
         self._name, self._schema, self._enforced = name, schema, enforced
         self._types, self._marks = types, marks
         self.lines: list[str] = []
+        self._lacking = ""
 
     def part(self) -> CallPart:
         """All arguments. Errors: `ShapeError` where nothing can be written."""
         found = [part for part in self.parts() if part is not None]
         if not found:
-            raise ShapeError("arguments of this schema cannot be written in this format", place="#")
+            raise ShapeError(
+                "arguments of this schema cannot be written in this format", place="#" + self._lacking
+            )
         return CallPart.whole(found[0] if len(found) == 1 else CallPart.choice(*found))
 
     @abstractmethod
@@ -185,6 +188,7 @@ class ListedArguments(ABC, Generic[Marks]):
         for number, key in enumerate(keys):
             tag = self._tag(f"{name}k{number}", key, _of_key(nodes, key), _of_key(taken, key))
             if tag is None and key in required:
+                self._lacking = f"/properties/{key}"
                 return None
             if tag is not None:
                 tags.append(tag)
