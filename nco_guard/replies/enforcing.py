@@ -1,16 +1,18 @@
-"""Calls of tools enforced as a family writes them: the shape of a reply behind a prompt."""
+"""Calls of tools enforced as a family writes them: the shape of a reply behind a prompt, and how that goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nco_guard.errors import UnsupportedError
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.parser import REASONING, region_at_end
 from nco_guard.replies.writing import begun_call, begun_name, closed_reasoning, function_of
 from nco_guard.shapes import Shape
+from nco_guard.shapes.tools import calls_refusal
 
-__all__ = ["calls_shape", "opening_of_calls"]
+__all__ = ["calls_shape", "opening_of_calls", "required_calls"]
 
 
 # What the schema of a function without arguments says beside them.
@@ -32,13 +34,15 @@ def calls_shape(
     reasoning, the reply goes on with it, as far as it likes, before it calls.
 
     Guarantee: what is of the shape is read by `ReplyReader` as text and calls of these tools, each valid by its schema.
-    Errors: as `Shape.tools`; `ShapeError` also for what no shape has been written of.
+    Errors: as `Shape.tools`; `UnsupportedError` for a format of one's own whose calls cannot be enforced.
 
     Examples:
         >>> from nco_guard.replies import shipped_formats
         >>> calls_shape(shipped_formats()["hermes"], [{"name": "find"}], choice="any").kind
         'tools'
     """
+    if (reason := calls_refusal(form)) is not None:
+        raise UnsupportedError(f"tools: {reason}; leave the choice among them out, and `strict`")
     marks, begun = form.call, ""
     if marks is not None:
         before = marks.before
@@ -54,6 +58,32 @@ def calls_shape(
         begun="" if reasoning else begun,
         reasoning=reasoning,
     )
+
+
+def required_calls(
+    form: ReplyFormat,
+    prompt: str,
+    tools: Sequence[Mapping[str, Any]],
+    choice: str,
+    *,
+    parallel: bool = True,
+) -> tuple[str, Shape]:
+    """How a model is made to call a tool: what the prompt goes on with, and the shape of the reply behind that.
+
+    choice: a tool's name, else "any". The shape enforces names and arguments; the prompt goes on with how calls begin,
+    as the model was taught to write it, for what a shape leads to token by token may be written in odd ones.
+
+    Errors: as `calls_shape`.
+
+    Examples:
+        >>> from nco_guard.replies import shipped_formats
+        >>> begun, shape = required_calls(shipped_formats()["gemma-4"], "", [{"name": "find"}], "any")
+        >>> begun
+        '<|tool_call>call:find'
+    """
+    shape = calls_shape(form, tools, choice=choice, parallel=parallel, prompt=prompt)
+    begun = opening_of_calls(form, tools, choice, prompt)
+    return begun, shape.behind(begun)
 
 
 def opening_of_calls(

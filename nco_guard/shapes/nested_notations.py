@@ -11,7 +11,7 @@ from typing import Any
 from nco_guard.errors import ShapeError
 from nco_guard.shapes.branches import ReadPlace, branches_of
 from nco_guard.shapes.call_parts import CallPart
-from nco_guard.shapes.exact_numbers import says_wide
+from nco_guard.shapes.exact_numbers import says_wide, wide_said
 from nco_guard.shapes.library import in_lark
 from nco_guard.shapes.nested_values import Notation
 from nco_guard.shapes.part_leaves import ClosedKeyLeaf, KeyLeaf, NumberLeaf, OpenKeyLeaf
@@ -76,9 +76,7 @@ class MarkedStrings(Notation):
         numbers = [one for one in branches if one.kind in ("integer", "number")]
         for one in numbers:
             if any(says_wide(node, several=len(one.nodes) > 1) for node in one.nodes):
-                raise ShapeError(
-                    "numbers of 2**53 and beyond, and great divisors, cannot be enforced in this format"
-                )
+                raise ShapeError(f"{wide_said()} cannot be enforced in this format; say less")
         said = schema_of_kinds(numbers, root)
         if said is not None:
             lines.append(f"{name}n: %json {json.dumps(narrowed(copy.deepcopy(said)))}")

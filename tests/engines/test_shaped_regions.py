@@ -19,11 +19,11 @@ from nco_guard.replies import ReplyFormat, shipped_formats
 from nco_guard.replies.enforcing import calls_shape
 from nco_guard.replies.fields import FormatFields
 from nco_guard.replies.writing import written_reply
-from nco_guard.shapes.tools import calls_refusal
 from tests.engines.wishing import Wishes
 
+# Of the others values are masked as a part of their call alone.
 FORMS = [
-    form for form in shipped_formats().values() if calls_refusal(form) is None and FormatFields.followed(form)
+    form for form in shipped_formats().values() if FormatFields.followed(form) and FormatFields(form).values({})
 ]
 NOT_JSON = [form for form in FORMS if form.arguments != "json"]
 RULES: dict[str, Rule] = {

@@ -6,18 +6,16 @@ import copy
 from typing import Any
 
 import pytest
-import torch
 
 from nco_guard import demo
 from nco_guard.engines.hf.inputs import encode, render_chat
-from nco_guard.engines.hf.tool_calls import chat_prompt, required_calls, tools_refusal
+from nco_guard.engines.hf.tool_calls import chat_prompt, tools_refusal
 from nco_guard.errors import UnsupportedError
 from nco_guard.replies import ReplyFormat, ReplyReader, ToolCall, format_for, shipped_formats
-from nco_guard.replies.writing import begun_call, begun_name, function_of
+from nco_guard.replies.enforcing import required_calls
+from nco_guard.replies.writing import begun_call, function_of
 
 FORM = shipped_formats()["hermes-line"]
-# Of its calls no shape has been written.
-GEMMA = shipped_formats()["gemma-4"]
 NESTED = shipped_formats()["minimax-m3"]
 ASK = [{"role": "system", "content": demo.SYSTEM_PROMPT}]
 
@@ -152,63 +150,39 @@ def test_what_is_begun_and_ended_is_read_as_a_call_of_that_tool(
             assert function_of(tool) == bare
 
 
-def likeliest(model: Any, tokenizer: Any, prompt: str, names: list[str]) -> str:
-    """The definition: each token of each opening by itself."""
-    sums = {}
-    for name in names:
-        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        whole = prompt + begun_name(GEMMA, name)
-        total = 0.0
-        for token in tokenizer(whole, add_special_tokens=False)["input_ids"][len(ids) :]:
-            with torch.no_grad():
-                scores = model(torch.tensor([ids])).logits[0, -1]
-            total += float(scores.log_softmax(-1)[token])
-            ids = [*ids, token]
-        sums[name] = total
-    return max(sums, key=lambda name: sums[name])
+@pytest.mark.parametrize("end", ["<mm:think>", "<mm:think></mm:think>", ""])
+def test_a_call_after_a_prompt_that_opens_the_reasoning_follows_it(end: str) -> None:
+    tool, prompt = demo.TOOLS[0], "]~b]ai\n" + end
+    begun, shape = required_calls(NESTED, prompt, [tool], "any")
+    mark, key = "]<]minimax[>[", next(iter(function_of(tool)["parameters"]["properties"]))
+    said = f"x{mark}</{key}>{mark}</invoke>\n{mark}</tool_call>"
+    rest = (begun_call(NESTED, tool, prompt) if end == "<mm:think>" else "") + said
+    assert begun == ("" if end == "<mm:think>" else begun_call(NESTED, tool, prompt))
+    assert shape.begun == begun.encode()
+    reader = ReplyReader("pii", form=NESTED, tools=[tool], prefix=prompt + begun)
+    (call,) = [one for one in [*reader.feed(rest), *reader.finish()] if isinstance(one, ToolCall)]
+    assert call.name == function_of(tool)["name"]
 
 
-@pytest.mark.parametrize(
-    "asked", ["Look up order A-1042.", "Find the customer Maria Lopez.", "Hello", "Which card is on file?"]
-)
-def test_of_several_tools_the_one_that_the_model_would_rather_call_is_begun(
-    loaded: tuple[Any, Any], asked: str
-) -> None:
-    by_name = {function_of(tool)["name"]: tool for tool in demo.TOOLS}
-    assert len(by_name) > 1
-    prompt = render_chat(loaded[1], [*ASK, {"role": "user", "content": asked}], demo.TOOLS)
-    wanted = likeliest(*loaded, prompt, [*by_name])
-    assert required_calls(GEMMA, *loaded, prompt, demo.TOOLS, "any") == (
-        begun_call(GEMMA, by_name[wanted]),
-        None,
-    )
-    for name, tool in by_name.items():
-        assert required_calls(GEMMA, *loaded, prompt, demo.TOOLS, name) == (begun_call(GEMMA, tool), None)
-        assert required_calls(GEMMA, *loaded, prompt, [tool], "any") == (begun_call(GEMMA, tool), None)
-
-
-def test_a_call_after_a_prompt_that_opens_the_reasoning_closes_it_first(loaded: tuple[Any, Any]) -> None:
-    form, tool = NESTED, demo.TOOLS[0]
-    for end, before in (("<mm:think>", "</mm:think>"), ("<mm:think></mm:think>", ""), ("", "")):
-        prompt = "]~b]ai\n" + end
-        assert required_calls(form, *loaded, prompt, [tool], "any") == (before + begun_call(form, tool), None)
-        reader = ReplyReader("pii", form=form, tools=[tool], prefix=prompt + before + begun_call(form, tool))
-        mark, key = "]<]minimax[>[", next(iter(function_of(tool)["parameters"]["properties"]))
-        end = f"x{mark}</{key}>{mark}</invoke>\n{mark}</tool_call>"
-        (call,) = [*reader.feed(end), *reader.finish()]
-        assert isinstance(call, ToolCall)
-        assert call.name == function_of(tool)["name"]
+def test_a_format_whose_calls_cannot_be_enforced_is_refused_by_name() -> None:
+    fields = FORM.response_template["fields"]
+    odd = {**fields["tool_calls"], "content_args": {"allow_non_json": True}}
+    template = {**FORM.response_template, "fields": {**fields, "tool_calls": odd}}
+    for form, said in (
+        (FORM.model_copy(update={"response_template": template}), "hermes-line are not enforced"),
+        (FORM.model_copy(update={"call": None}), "hermes-line does not say how calls are written"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"^tools: .*{said}"):
+            required_calls(form, "", demo.TOOLS, "any")
 
 
 def test_where_calls_are_enforced_the_prompt_goes_on_with_their_beginning(loaded: tuple[Any, Any]) -> None:
     prompt = render_chat(loaded[1], ASK, demo.TOOLS)
-    begun, shape = required_calls(FORM, *loaded, prompt, demo.TOOLS, "any")
+    begun, shape = required_calls(FORM, prompt, demo.TOOLS, "any")
     assert begun == '<tool_call>{"name": "'
-    assert shape is not None
     assert (shape.kind, shape.begun) == ("tools", begun.encode())
     for tool in demo.TOOLS:
-        begun, shape = required_calls(FORM, *loaded, prompt, [tool], "any")
+        begun, shape = required_calls(FORM, prompt, [tool], "any")
         assert begun_call(FORM, tool).startswith(begun)
-        assert shape is not None
     opened = "<|im_start|>assistant\n<think>\n"
-    assert required_calls(shipped_formats()["hermes"], *loaded, opened, demo.TOOLS, "any")[0] == ""
+    assert required_calls(shipped_formats()["hermes"], opened, demo.TOOLS, "any")[0] == ""

@@ -30,7 +30,7 @@ from nco_guard.shapes.library import GrammarReader, tokenizer_of
 from nco_guard.shapes.tools import calls_refusal
 from nco_guard.values.texts import texts_of
 
-FORMS = {name: form for name, form in shipped_formats().items() if form.call and calls_refusal(form) is None}
+FORMS = shipped_formats()
 _QUICK = (
     "gemma-4",
     "minimax-m3",
@@ -302,6 +302,10 @@ def test_arguments_are_an_object(given: Any) -> None:
     assert one == other
 
 
+def test_calls_of_every_family_that_ships_can_be_enforced() -> None:
+    assert [name for name, form in FORMS.items() if calls_refusal(form) is not None] == []
+
+
 def test_what_cannot_be_enforced_is_refused_by_name() -> None:
     form = FORMS["hermes"]
     with pytest.raises(ShapeError, match=r"tool 'a': .*colour") as found:
@@ -309,8 +313,9 @@ def test_what_cannot_be_enforced_is_refused_by_name() -> None:
             [{"name": "a", "parameters": {"properties": {"c": {"type": "string", "format": "colour"}}}}], form
         )
     assert found.value.place == "#/properties/c"
-    with pytest.raises(ShapeError, match="gemma-4 are not enforced"):
-        Shape.tools(TOOLS, shipped_formats()["gemma-4"])
+    unwritten = form.model_copy(update={"call": None})
+    with pytest.raises(ShapeError, match="hermes does not say how calls are written"):
+        Shape.tools(TOOLS, unwritten)
     for tools, said in (([], "at least one"), ([{}], r"tools\[0\]"), ([TOOLS[0], TOOLS[0]], "another tool")):
         with pytest.raises(ArgumentError, match=said):
             Shape.tools(tools, form)

@@ -15,13 +15,11 @@ from langchain_nco_guard._response_format import unless_strict
 from nco_guard import arguments
 from nco_guard.engines.calls import chosen_tool
 from nco_guard.engines.hf.reply_calls import Reply
-from nco_guard.engines.hf.tool_calls import required_calls
 from nco_guard.errors import UnsupportedError
 from nco_guard.replies import ReplyFormat
-from nco_guard.replies.enforcing import calls_shape
+from nco_guard.replies.enforcing import calls_shape, required_calls
 from nco_guard.replies.offering import offered_tools
 from nco_guard.shapes import Shape
-from nco_guard.shapes.tools import calls_refusal
 
 __all__ = ["Tools", "begun_by_call", "described_tools"]
 
@@ -61,34 +59,18 @@ class Tools:
         says = (tool["function"].get("strict") is True for tool in self.offered)
         return bool(self.offered) and (self.choice is not None or self.strict is True or any(says))
 
-    def shape(self, form: ReplyFormat) -> Shape | None:
-        """What holds calls to it, whatever prompt they follow; None for a family whose calls have no shape.
-
-        Errors: `ShapeError` for a schema that cannot be enforced; `UnsupportedError` for such a family where `strict`
-        is True.
-        """
-        if self._refused(form):
-            return None
+    def shape(self, form: ReplyFormat) -> Shape:
+        """What holds calls to it, whatever prompt they follow. Errors: as `calls_shape`."""
         with unless_strict(_ANY_ARGUMENTS):
             return calls_shape(form, self._constrained(), choice=self.choice, parallel=not self.single)
 
-    def required(
-        self, form: ReplyFormat, model: Any, tokenizer: Any, prompt: str
-    ) -> tuple[str, Shape | None]:
+    def required(self, form: ReplyFormat, prompt: str) -> tuple[str, Shape]:
         """As `required_calls`, also where none is required: what a prompt goes on with, and the shape of the reply."""
         tools, several = self._constrained(), not self.single
-        refused = self._refused(form)
         with unless_strict(_ANY_ARGUMENTS):
             if self.choice is not None:
-                return required_calls(form, model, tokenizer, prompt, tools, self.choice, parallel=several)
-            return "", None if refused else calls_shape(form, tools, parallel=several, prompt=prompt)
-
-    def _refused(self, form: ReplyFormat) -> bool:
-        """Whether calls of this family have no shape."""
-        reason = calls_refusal(form)
-        if reason is not None and self.strict:
-            raise UnsupportedError(f"strict: {reason}; leave it out")
-        return reason is not None
+                return required_calls(form, prompt, tools, self.choice, parallel=several)
+            return "", calls_shape(form, tools, parallel=several, prompt=prompt)
 
     def _constrained(self) -> list[dict[str, Any]]:
         """The tools as shapes take them, strict where the call says so."""

@@ -52,7 +52,7 @@ from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call, seeing_through_json
 from nco_guard.replies import ReplyFormat, as_reply_format, format_for
 from nco_guard.replies.reader import refuse_shown_reasoning
-from nco_guard.replies.writing import begun_answer, begun_name
+from nco_guard.replies.writing import begun_answer
 
 __all__ = ["ChatNCOGuard"]
 
@@ -371,13 +371,10 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
                 is required, or the tool itself says `strict`. False: arguments may be any JSON object.
             parallel_tool_calls: False: one call at most; else as many as the model likes.
 
-        Of families whose calls no shape has been written of (`nco_guard.shapes.tools.calls_refusal`) a required call is
-        begun, up to its first required argument, and its arguments remain the model's.
-
         Further keywords are options of a call, `stop` and `guard` among them.
 
         Errors: `UnsupportedError` where the chat template shows no tools, where it is not known how the model writes
-        calls (the message says which formats are; pass one as `reply_format=`), or not well enough to begin one; for
+        calls (the message says which formats are; pass one as `reply_format=`), or not well enough to enforce one; for
         tools, choices and options that are not known, by name; `ArgumentError` for `strict` and `parallel_tool_calls`
         that are neither True nor False. Of schemas that are enforced: `ShapeError`, with tool and place, and
         `ContradictionError`, with the rules too.
@@ -388,8 +385,6 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         bound = {name: value for name, value in named.items() if value is not None}
         offered = described_tools(tools)
         taken = Tools.taken_from({"tools": offered, **bound})
-        if self._form is not None and taken.offered and taken.choice is not None:
-            begun_name(self._form, taken.choice)
         # Options and guard are needed before the first call, and what is wrong with them is to be known now.
         given = {
             name: value for name, value in kwargs.items() if name not in (*_NOT_OPTIONS, "guard", "stop")
@@ -519,7 +514,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
         if shape is not None:
             begun = begun_answer(self._form, prompt)
         elif tools.enforced and self._form is not None:
-            begun, calls = tools.required(self._form, self.model, self.tokenizer, prompt)
+            begun, calls = tools.required(self._form, prompt)
         return ReplyCall(
             guard,
             self.model,

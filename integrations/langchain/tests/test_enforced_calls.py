@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from langchain_nco_guard import ChatNCOGuard
 from nco_guard import Policy, RegexRule
-from nco_guard.errors import ContradictionError, DeadEndError, ShapeError, UnsupportedError
+from nco_guard.errors import ContradictionError, DeadEndError, ShapeError
 
 QUESTION = "What is the value of magic_function(3)? Use the tool."
 DIGITS = Policy(name="digits", rules=(RegexRule(id="digit", regex=r"\d"),))
@@ -190,18 +190,9 @@ def test_a_call_without_room_says_what_to_raise(local: Any) -> None:
             call()
 
 
-def test_families_whose_calls_have_no_shape_are_begun_and_say_so(local: Any) -> None:
-    """What these write is JSON with marks of its own."""
-    chat = local(reply_format="gemma-4")
-    begun = chat.bind_tools([ring], tool_choice="ring").invoke(QUESTION)
-    assert [*begun.tool_calls, *begun.invalid_tool_calls]
-    with pytest.raises(UnsupportedError, match=r"^strict: "):
-        chat.bind_tools([ring], tool_choice="ring", strict=True)
-
-
-@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "lfm2", "apertus"])
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "lfm2", "apertus", "gemma-4", "minimax-m3"])
 @pytest.mark.parametrize("choice", ["any", "book_room", "ring"])
-def test_calls_in_tags_and_in_python(local: Any, policy: Policy, name: str, choice: str) -> None:
+def test_calls_that_are_no_json(local: Any, policy: Policy, name: str, choice: str) -> None:
     offered = local(policy, reply_format=name, max_tokens=160).bind_tools(
         [book_room, ring, wait], tool_choice=choice, strict=True
     )

@@ -1,24 +1,17 @@
-"""Calls of tools by a model: whether it can be offered them, how they are put to it, and how it is made to call one."""
+"""Calls of tools by a model: whether it can be offered them, and how they are put to it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-import torch
-
-from nco_guard.engines.hf.inputs import encode_text, render_chat
+from nco_guard.engines.hf.inputs import render_chat
 from nco_guard.errors import UnsupportedError
 from nco_guard.replies import ReplyFormat, shipped_formats
-from nco_guard.replies.enforcing import calls_shape, opening_of_calls
 from nco_guard.replies.offering import calls_in_words, has_calls, messages_in_words
 from nco_guard.replies.parser import calls_in
-from nco_guard.replies.writing import begun_call, begun_name, function_of
-from nco_guard.shapes import Shape
-from nco_guard.shapes.tools import calls_refusal
 
-__all__ = ["chat_prompt", "required_calls", "tools_refusal"]
+__all__ = ["chat_prompt", "tools_refusal"]
 
 _NAME, _VALUE = "probe_tool", "probed"
 _PROBE = {
@@ -119,44 +112,3 @@ def _in_words(
         return render_chat(tokenizer, messages_in_words(form, messages, tools))
     except UnsupportedError:
         return render_chat(tokenizer, messages_in_words(form, messages, tools, system=False))
-
-
-def required_calls(
-    form: ReplyFormat,
-    model: Any,
-    tokenizer: Any,
-    prompt: str,
-    tools: Sequence[Mapping[str, Any]],
-    choice: str,
-    *,
-    parallel: bool = True,
-) -> tuple[str, Shape | None]:
-    """How a model is made to call a tool: what the prompt goes on with, and the reply's shape (`ReplyCall(shape=)`).
-
-    choice: a tool's name, else "any". The shape enforces names and arguments; the prompt goes on with how calls begin,
-    as the model was taught to write it, for what a shape leads to token by token may be written in odd ones. Of a
-    format whose calls no shape has been written of (`shapes.tools.calls_refusal`) there is none: the prompt goes on
-    with the beginning of a call of the chosen tool, for "any" of the one that the model itself would rather call, which
-    costs a pass of the model for each.
-
-    Errors: as `replies.enforcing.calls_shape`; `UnsupportedError` for a format that does not say how calls are written.
-    """
-    if calls_refusal(form) is None:
-        shape = calls_shape(form, tools, choice=choice, parallel=parallel, prompt=prompt)
-        begun = opening_of_calls(form, tools, choice, prompt)
-        return begun, shape.behind(begun)
-    by_name = {str(function_of(tool)["name"]): tool for tool in tools}
-    if choice not in by_name and len(by_name) > 1:
-        probability = partial(_log_probability, model, tokenizer, prompt)
-        choice = max(by_name, key=lambda name: probability(begun_name(form, name, prompt)))
-    return begun_call(form, by_name.get(choice) or next(iter(by_name.values())), prompt), None
-
-
-@torch.inference_mode()
-def _log_probability(model: Any, tokenizer: Any, prompt: str, text: str) -> float:
-    """Of the text behind the prompt."""
-    start = encode_text(tokenizer, model, prompt)["input_ids"].shape[1]
-    encoded = encode_text(tokenizer, model, prompt + text)
-    ids = encoded["input_ids"]
-    scores = model(**encoded).logits[0, start - 1 : -1].float().log_softmax(-1)
-    return float(scores.gather(1, ids[0, start:, None]).sum())

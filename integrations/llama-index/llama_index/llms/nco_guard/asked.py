@@ -9,10 +9,9 @@ from typing import Any
 
 from nco_guard import arguments
 from nco_guard.engines.calls import chosen_tool
-from nco_guard.engines.hf.tool_calls import required_calls
 from nco_guard.errors import ContradictionError, ShapeError, UnsupportedError
 from nco_guard.replies import ReplyFormat
-from nco_guard.replies.enforcing import calls_shape
+from nco_guard.replies.enforcing import calls_shape, required_calls
 from nco_guard.replies.offering import offered_tools
 from nco_guard.replies.writing import begun_answer
 from nco_guard.shapes import Shape, as_shape
@@ -70,13 +69,10 @@ class Asked:
             )
         return cls(options, tools, choice, single, shape, strict)
 
-    def enforced(
-        self, form: ReplyFormat | None, model: Any, tokenizer: Any, prompt: str
-    ) -> tuple[str, Shape | None]:
+    def enforced(self, form: ReplyFormat | None, prompt: str) -> tuple[str, Shape | None]:
         """What the prompt goes on with, and the shape of the reply, if any.
 
-        Errors: `ShapeError` for a schema that cannot be enforced, and for a format whose calls cannot be where `strict`
-        asks for it; those of `required_calls`.
+        Errors: `ShapeError` for a schema that cannot be enforced; those of `required_calls`.
         """
         if form is None:
             return "", self.shape
@@ -87,17 +83,9 @@ class Asked:
         if not tools or (self.choice is None and not strict):
             return "", None
         with advised():
-            begun, shape = "", None
             if self.choice is not None:
-                begun, shape = required_calls(
-                    form, model, tokenizer, prompt, tools, self.choice, parallel=parallel
-                )
-            if strict and shape is None:
-                begun, shape = (
-                    "",
-                    calls_shape(form, tools, choice=self.choice, parallel=parallel, prompt=prompt),
-                )
-            return begun, shape
+                return required_calls(form, prompt, tools, self.choice, parallel=parallel)
+            return "", calls_shape(form, tools, parallel=parallel, prompt=prompt)
 
     def _told(self, tool: dict[str, Any]) -> dict[str, Any]:
         """A tool with what the call says of `strict`, which the chat template is not shown."""

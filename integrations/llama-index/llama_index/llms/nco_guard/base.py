@@ -503,7 +503,7 @@ class NCOGuardLLM(Travelling, WritesObjects):
             )
         inputs = self._inputs(prompt, special)
         form = self._read_form
-        begun, shape = asked.enforced(form, self._model, self._tokenizer, prompt)
+        begun, shape = asked.enforced(form, prompt)
         if shape is not None:
             guard = guard.with_shape(shape)
         elif asked.tools:
