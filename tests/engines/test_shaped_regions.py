@@ -23,7 +23,9 @@ from tests.engines.wishing import Wishes
 
 # Of the others values are masked as a part of their call alone.
 FORMS = [
-    form for form in shipped_formats().values() if FormatFields.followed(form) and FormatFields(form).values({})
+    form
+    for form in shipped_formats().values()
+    if FormatFields.followed(form) and FormatFields(form).values({})
 ]
 NOT_JSON = [form for form in FORMS if form.arguments != "json"]
 RULES: dict[str, Rule] = {

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nco_guard.replies import ReplyReader, shipped_formats
+from nco_guard.replies import ReplyReader, ToolCall, shipped_formats
 from nco_guard.replies.call_values import is_json_value, keys_said_once, loaded_once
+from nco_guard.replies.writing import written_calls
 from tests.replies.families import GUARD, Read, read
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "number"}, "o": {"type": "object"}}}
@@ -161,3 +162,18 @@ def test_special_tokens_are_left_out_the_same_however_a_reply_is_cut(
             wanted, left = wanted + left[: -max(map(len, whole))], ""
     wanted += left
     assert shown(pieces, hidden=hidden) == shown([text], hidden=hidden) == wanted
+
+
+@pytest.mark.parametrize("form", ["gemma-4", "hermes", "mistral"])
+def test_a_string_stays_one_where_the_schema_lets_it_be(form: str) -> None:
+    entry = shipped_formats()[form]
+    for types, said, wanted in (
+        (["string", "integer"], "1", "1"),
+        (["string", "null"], "null", "null"),
+        (["integer", "null"], "1", 1),
+        (["boolean"], "true", True),
+    ):
+        tools = [{"name": "f", "parameters": {"type": "object", "properties": {"v": {"type": types}}}}]
+        reader = ReplyReader("pii", form=entry, tools=tools)
+        events = [*reader.feed(written_calls(entry, [("f", {"v": said})])), *reader.finish()]
+        assert [one.arguments for one in events if isinstance(one, ToolCall)] == [{"v": wanted}]
