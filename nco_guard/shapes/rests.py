@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import combinations, islice
+from math import lcm
 from typing import Any, NamedTuple
 
 from nco_guard.errors import PatternError, StateLimitError
@@ -33,6 +35,7 @@ _PAIRED = 6
 _FILLERS = ("a", "e ", "0", "x.", "-")
 # Texts of which it is remembered where they led.
 _REMEMBERED = 50_000
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 # Digits that are proposed behind those that stand.
 _DIGITS = 24
 # Of formats of which `FORMATS` is too wide: some that there are.
@@ -92,17 +95,20 @@ class JsonRests:
         return found.after(_read_back(tail)) if found.wanted else []
 
     def of_number(self, nodes: Iterable[Node], tail: bytes) -> Iterator[bytes]:
-        """Of a number, begun or not, that is to be a multiple of a whole one."""
-        for node in nodes:
-            divisor = node.get("multipleOf", 1)
-            if divisor == int(divisor) > 1:
-                written = tail.removeprefix(b"-").decode()
-                lows = [node[name] for name in ("minimum", "exclusiveMinimum", "maximum") if name in node]
-                found = (
-                    _rests_of_multiple(written, int(divisor)) if tail else _rests_of_start(int(divisor), lows)
-                )
-                if written.isdigit() or not tail:
-                    yield from (rest.encode() for rest in found)
+        """Of a number, begun or not, that is to be a multiple of some others: whole ones."""
+        nodes = [*nodes]
+        steps = {
+            Fraction(str(node["multipleOf"])).numerator for node in nodes if node.get("multipleOf", 0) > 0
+        }
+        written = tail.removeprefix(b"-").decode()
+        if tail and not written.isdigit():
+            return
+        lows = [node[name] for node in nodes for name in _BOUNDS if name in node]
+        # Schemas may stand for one number together, or instead of one another.
+        for divisor in dict.fromkeys([lcm(*steps), *sorted(steps)]):
+            if divisor > 1:
+                found = _rests_of_multiple(written, divisor) if tail else _rests_of_start(divisor, lows)
+                yield from (rest.encode() for rest in found)
 
 
 def _read_back(tail: bytes) -> str:

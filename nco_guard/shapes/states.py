@@ -54,6 +54,7 @@ _ORDER = bytes(
     )
 )
 _LAST = b" \t\r\n\\"
+_OF_NUMBERS = b"+-.eE0123456789"
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,8 +454,13 @@ class ShapeStates:
         return bytes(way), proposed
 
     def _proposal(self, found: Any, at: Any) -> bytes:
-        """What brings what is being written to its end, if such a text is known that the library lets come."""
+        """What brings what is being written to its end, if such a text is known that the library lets come.
+
+        Nothing where it may be over already, as numbers may be.
+        """
         for rest in self._places.toward(at):
+            if not rest and self._is_over(found, at):
+                return b""
             if (
                 rest
                 and self.needed(rest) < _NEVER
@@ -463,6 +469,13 @@ class ShapeStates:
             ):
                 return rest
         return b""
+
+    def _is_over(self, found: Any, at: Any) -> bool:
+        """Whether something may follow that is no part of a number."""
+        behind = [
+            byte for byte in np.flatnonzero(self._bytes.mask(found)[:256]).tolist() if byte not in _OF_NUMBERS
+        ]
+        return any(self._places.feed(at, bytes([byte])) is not None for byte in behind)
 
     def _toward_end(
         self, at: Any, mask: NDArray[np.bool_], written: dict[int, int], last: bytes

@@ -64,6 +64,16 @@ TEXTS: list[tuple[Any, str]] = [
     (string(format="email"), "[aeiou]"),
     (string(format="date-time"), "00"),
     ({"type": "integer", "multipleOf": 9973, "minimum": 1}, "9973"),
+    (objects(("n", {"type": "integer", "multipleOf": 7, "minimum": 1000})), NOTHING),
+    (objects(("n", {"allOf": [{"type": "integer", "multipleOf": 999983}, {"minimum": 5}]})), NOTHING),
+    ({"type": "array", "items": {"type": "integer", "multipleOf": 999983}, "minItems": 3}, "00"),
+    (objects(("n", {"type": "number", "multipleOf": 12.5, "exclusiveMaximum": 0})), NOTHING),
+    (
+        objects(
+            ("n", {"type": "integer", "allOf": [{"multipleOf": 65537}, {"multipleOf": 7}], "minimum": 10**7})
+        ),
+        NOTHING,
+    ),
 ]
 IDS = [f"{json.dumps(schema)[:60]}-{rule}" for schema, rule in TEXTS]
 
