@@ -374,6 +374,13 @@ class PartPlaces:
             return self.kind(place)
         return found[0][0], found[0][2], alike
 
+    def akin(self, place: frozenset[_Config]) -> Hashable:
+        """See `Places`."""
+        found = self._json(place)
+        if found is None:
+            return self.kind(place)
+        return found[0][0], found[0][2], found[1].akin(found[2])
+
     def plain(self, place: frozenset[_Config], way: bytes) -> bool:
         """See `Places`."""
         found = self._json(place)

@@ -101,6 +101,7 @@ class JsonPlaces:
         self._numbers: dict[object, int] = {}
         self._within: dict[tuple[int, str | int], int] = {}
         self._tails: dict[tuple[int, str], int] = {}
+        self._free_digits: dict[tuple[int, bool], bool] = {}
         self._rests = JsonRests()
         self.start = _Json((), "value", self._set([schema]))
 
@@ -277,6 +278,24 @@ class JsonPlaces:
                 place = place._replace(tail=tail)
         return place._replace(frames=tuple(frames))
 
+    def akin(self, place: _Json) -> Hashable:
+        """See `Places`: how many items and characters there are does not matter once enough are."""
+        kind = self.kind(place)
+        if place.depth >= 0 or not isinstance(kind, _Json):
+            return kind
+        frames = [
+            frame._replace(last=min(int(frame.last), self._items_needed(frame))) if frame.kind == "[" else frame
+            for frame in kind.frames
+        ]
+        needed = 0
+        if kind.mode == "string" and kind.length > 0:
+            needed = max((int(node.get("minLength", 0)) for node in self._of_strings(kind)), default=0)
+        return kind._replace(frames=tuple(frames), length=min(kind.length, needed))
+
+    def _items_needed(self, frame: _Frame) -> int:
+        node = self._only(frame.nodes, "array") or {}
+        return max(int(node.get("minItems", 0)), len(node.get("prefixItems", ())))
+
     def plain(self, place: _Json, way: bytes) -> bool:
         """See `Places`: it opens no key in an object that is open already, if that has any of its own."""
         if place.depth >= 0:
@@ -444,9 +463,22 @@ class JsonPlaces:
         if byte not in b"+-.eE0123456789":
             return None
         tail = place.tail + bytes([byte])
-        if self._counted(place.nodes, "number") == 0:
+        if self._digits_are_free(place.nodes, negative=tail[:1] == b"-"):
             tail = _in_short(tail)
         return place._replace(tail=tail)
+
+    def _digits_are_free(self, nodes: int, *, negative: bool) -> bool:
+        """Whether a number of a sign may have any digits: nothing is asked of it, or what all such numbers are."""
+        key = nodes, negative
+        known = self._free_digits.get(key)
+        if known is None:
+            admitting = [node for node in self._sets[nodes] if _admits(node, "number")]
+            odd = [node for node in admitting if self._odd(node, "number")]
+            known = self._counted(nodes, "number") == 0 or (
+                self._exact[nodes] is None and bool(admitting) and all(_met_by_sign(node, negative) for node in odd)
+            )
+            self._free_digits[key] = known
+        return known
 
     def _in_name(self, place: _Json, byte: int) -> _Json | None:
         tail = place.tail + bytes([byte])
@@ -523,6 +555,16 @@ _BEGUN_ESCAPES = frozenset(
 
 def _ended(rest: str) -> bytes:
     return _said(rest)[1:]
+
+
+def _met_by_sign(node: Node, negative: bool) -> bool:
+    """Whether what a schema says of numbers is true of all negative ones, or of all others."""
+    met = {"type", *_SAID, *_COMBINED, *_FREE_OF["number"]}
+    if negative:
+        met |= {name for name in ("maximum",) if node.get(name, -1) >= 0}
+    else:
+        met |= {name for name in ("minimum",) if node.get(name, 1) <= 0}
+    return met.issuperset(node)
 
 
 def _in_short(tail: bytes) -> bytes:

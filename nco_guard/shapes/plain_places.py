@@ -41,6 +41,9 @@ class Places(Protocol):
     def kind(self, place: Any) -> Hashable:
         """Equal for places that can be brought to an end by the same ways, if they are `plain`."""
 
+    def akin(self, place: Any) -> Hashable:
+        """Equal for places of which a way of one is most likely as good a way of another; the library is asked."""
+
     def plain(self, place: Any, way: bytes) -> bool:
         """Whether what was written before does not matter for a way."""
 
@@ -86,7 +89,7 @@ class TextPlaces:
         """See `Places`."""
         return place
 
-    kind = alike = key
+    kind = alike = akin = key
 
     def plain(self, place: bytes, way: bytes) -> bool:
         """See `Places`."""
@@ -128,7 +131,7 @@ class PatternPlaces:
         """See `Places`."""
         return place
 
-    kind = alike = key
+    kind = alike = akin = key
 
     def plain(self, place: int, way: bytes) -> bool:
         """See `Places`."""

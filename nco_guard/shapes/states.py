@@ -132,6 +132,8 @@ class ShapeStates:
         self._ways: dict[Hashable, bytes | None] = {}
         #: Of which what is left is noted too, byte by byte.
         self._noted: dict[Hashable, bytes] = {}
+        #: Ways that were found, by the places that are akin.
+        self._near: dict[Hashable, bytes] = {}
         self._dead = set[Hashable]()
         #: Grows where a shorter way is found from a place than was known.
         self.version = 0
@@ -322,6 +324,8 @@ class ShapeStates:
                 shortest = sorted(tried, key=self.needed)[:_TRIED]
                 way = next((way for way in shortest if self._leads(found, at, data, way)), None)
                 if way is None:
+                    way = self._near_way(found, state, data)
+                if way is None:
                     way = self._new_way(self._texts[state] + data, self._places.feed(at, data))
                 self._ways[key] = way
             known = self._ways[key]
@@ -329,6 +333,14 @@ class ShapeStates:
                 # What will do for the next token is likely to do for others.
                 tried.pop(known, None)
                 tried[known] = None
+
+    def _near_way(self, found: Any, state: int, data: bytes) -> bytes | None:
+        """A way after some bytes like one that was found before: in a place akin, or once a character is complete."""
+        at = self._at[state]
+        rest = _rest_of_character(data)
+        near = self.way(state) if rest else self._near.get(self._places.akin(self._places.feed(at, data)))
+        way = None if near is None else rest + near
+        return way if way is not None and self.needed(way) < _NEVER and self._leads(found, at, data, way) else None
 
     def _leads(self, found: Any, at: Any, data: bytes, way: bytes) -> bool:
         """Whether the text may end after a way, behind some bytes that may come at a place."""
@@ -408,7 +420,10 @@ class ShapeStates:
 
     def _new_way(self, text: bytes, at: Any) -> bytes | None:
         way, proposed = self._close(text, at, _LONGEST)
-        return None if way is None else self._shortened(text, at, way, proposed)
+        if way is None:
+            return None
+        found = self._near[self._places.akin(at)] = self._shortened(text, at, way, proposed)
+        return found
 
     def _close(self, text: bytes, at: Any, longest: int) -> tuple[bytes | None, set[int]]:
         """A way to the end: what is proposed for what is being written, else the bytes that may come, those first that
@@ -534,6 +549,19 @@ class ShapeStates:
 
     def __len__(self) -> int:
         return len(self._texts)
+
+
+def _rest_of_character(data: bytes) -> bytes:
+    """What completes the character that some bytes end within; nothing where they end between two."""
+    for back in range(1, min(4, len(data) + 1)):
+        lead = data[-back]
+        if lead >= 0xC0:
+            missing = (2 if lead < 0xE0 else 3 if lead < 0xF0 else 4) - back
+            second = b"\xa0" if lead == 0xE0 else b"\x90" if lead == 0xF0 else b"\x80"
+            return (second + b"\x80\x80")[:missing] if back == 1 else b"\x80" * missing
+        if lead < 0x80:
+            break
+    return b""
 
 
 def _chosen(mask: NDArray[np.bool_], written: dict[int, int], last: bytes) -> int | None:
