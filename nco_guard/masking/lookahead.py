@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from nco_guard.compiler import UTF8_RULE
 from nco_guard.masking.bruteforce import HORIZON, rows_searched
 from nco_guard.masking.byte_strings import token_bytes
+from nco_guard.masking.few_barred import FewBarred
 from nco_guard.masking.idsets import NO_IDS, Ids, minus, union
 from nco_guard.masking.pending import FewTokens, WatchedTokens, WaysOut
 from nco_guard.masking.short_ways import ShortWays
@@ -101,6 +102,7 @@ class HardConstraints:
         self._shut_after: dict[tuple[int, int, bytes], Ids] = {}
         self._after_watched: dict[tuple[int, int], NDArray[np.int32]] = {}
         self._barred_in: dict[tuple[int, bytes], NDArray[np.int16]] = {}
+        self._few_barred = FewBarred()
         self._bytes_needed: dict[tuple[int, bytes], int] = {}
         self.give_way = give_way
 
@@ -162,9 +164,7 @@ class HardConstraints:
         return np.stack(columns, axis=1)
 
     def _after(self, index: int, state: int, tokens: Ids) -> NDArray[np.int32]:
-        """The states [tokens] after each of the tokens, from one state. The watched ones, asked for again and again,
-        are kept.
-        """
+        """The states [tokens] after each of the tokens, from one state. Those of the watched ones are kept."""
         automaton, watched = self._automata[index], self._watched.ids
         if len(tokens) <= _FEW or not len(watched):
             return self._bytes.after(automaton, state, tokens)
@@ -386,14 +386,17 @@ class HardConstraints:
                 barred[self._shut_after_pending(i, states[i], view, text)] = True
                 if len(view.pending) >= len(tokens) and barred[tokens].all():
                     return barred
+        few, number = self._few_barred, self._few_barred.number_of(tokens)
         for i in costly:
-            self.give_way()
-            if len(tokens) * _MOSTLY < self._text_count and (i, states[i], text) not in self._shut_after:
-                if i not in after:
+            shut = few.get(i, states[i], number, text)
+            if shut is None:
+                self.give_way()
+                every = len(tokens) * _MOSTLY >= self._text_count or (i, states[i], text) in self._shut_after
+                if not every and i not in after:
                     after[i] = self._after(i, states[i], tokens)
-                barred[tokens] |= ~self._open(i, after[i], text)
-            else:
-                barred[self._all_shut(i, states[i], text)] = True
+                shut = self._all_shut(i, states[i], text) if every else tokens[~self._open(i, after[i], text)]
+                few.keep(i, states[i], -1 if every else number, text, shut)
+            barred[shut] = True
         return barred
 
     def _shut_after_pending(self, index: int, state: int, view: StateView, text: bytes) -> Ids:
@@ -496,10 +499,7 @@ class HardConstraints:
         return np.array([self._known_ways[key] <= tokens for key in keys], bool)
 
     def _find_ways(self, rows: Rows) -> NDArray[np.int64]:
-        """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found.
-
-        A path is a way out of a row if it is one for every constraint: what each has open is intersected.
-        """
+        """For each row, how many short tokens can end the text; `_NO_EXIT` where no way was found."""
         ways = np.full(len(rows), self._paths.every, np.int64)
         for i, table in enumerate(self.tables):
             ways &= table.open_paths.of(rows[:, i])
@@ -592,7 +592,8 @@ class HardConstraints:
         ways = [self._ways_out, *self._further_sets.values()]
         sets = [ids for ids in self._further_of.values() if isinstance(ids, np.ndarray)]
         sets += self._shut_after.values()
-        held = self._expansion_bytes + self._ways.nbytes + sum(part.nbytes for part in [*ways, *sets])
+        held = self._expansion_bytes + self._ways.nbytes + self._few_barred.nbytes
+        held += sum(part.nbytes for part in [*ways, *sets])
         held += sum(part.nbytes for part in self._after_watched.values())
         held += sum(part.nbytes for part in self._barred_in.values())
         return held + entries * (120 + 4 * len(self.tables))

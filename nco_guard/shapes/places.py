@@ -281,10 +281,12 @@ class JsonPlaces:
     def akin(self, place: _Json) -> Hashable:
         """See `Places`: how many items and characters there are does not matter once enough are."""
         kind = self.kind(place)
-        if place.depth >= 0 or not isinstance(kind, _Json):
+        if not isinstance(kind, _Json):
             return kind
         frames = [
-            frame._replace(last=min(int(frame.last), self._items_needed(frame))) if frame.kind == "[" else frame
+            frame._replace(last=min(int(frame.last), self._items_needed(frame)))
+            if frame.kind == "["
+            else frame
             for frame in kind.frames
         ]
         needed = 0
@@ -470,15 +472,13 @@ class JsonPlaces:
     def _digits_are_free(self, nodes: int, *, negative: bool) -> bool:
         """Whether a number of a sign may have any digits: nothing is asked of it, or what all such numbers are."""
         key = nodes, negative
-        known = self._free_digits.get(key)
-        if known is None:
-            admitting = [node for node in self._sets[nodes] if _admits(node, "number")]
-            odd = [node for node in admitting if self._odd(node, "number")]
-            known = self._counted(nodes, "number") == 0 or (
-                self._exact[nodes] is None and bool(admitting) and all(_met_by_sign(node, negative) for node in odd)
+        if key not in self._free_digits:
+            found = [node for node in self._sets[nodes] if _admits(node, "number")]
+            met = bool(found) and all(_met_by_sign(node, negative) for node in found)
+            self._free_digits[key] = self._counted(nodes, "number") == 0 or (
+                met and self._exact[nodes] is None
             )
-            self._free_digits[key] = known
-        return known
+        return self._free_digits[key]
 
     def _in_name(self, place: _Json, byte: int) -> _Json | None:
         tail = place.tail + bytes([byte])
@@ -560,10 +560,8 @@ def _ended(rest: str) -> bytes:
 def _met_by_sign(node: Node, negative: bool) -> bool:
     """Whether what a schema says of numbers is true of all negative ones, or of all others."""
     met = {"type", *_SAID, *_COMBINED, *_FREE_OF["number"]}
-    if negative:
-        met |= {name for name in ("maximum",) if node.get(name, -1) >= 0}
-    else:
-        met |= {name for name in ("minimum",) if node.get(name, 1) <= 0}
+    if node.get("maximum", -1) >= 0 if negative else node.get("minimum", 1) <= 0:
+        met.add("maximum" if negative else "minimum")
     return met.issuperset(node)
 
 

@@ -250,20 +250,47 @@ class ShapeStates:
     def _find_exits(self, state: int) -> Exits:
         ids = self._allowed(state)
         numbers: dict[Hashable, int] = {}
-        members: list[int] = []
-        groups = np.zeros(len(ids), np.int32)
-        for place, (token, key) in enumerate(zip(ids.tolist(), self._keys(state, ids), strict=True)):
-            if key is None:
-                groups[place] = REFUSED
-                continue
-            number = numbers.setdefault(key, len(numbers))
-            if number == len(members):
-                members.append(token)
-            groups[place] = number
+        groups = np.full(len(ids), REFUSED, np.int32)
+        alone = self._group_alike(state, ids, groups, numbers)
+        # Of what is written again and again, the first stays.
+        members = np.zeros(len(numbers), np.int64)
+        grouped = np.flatnonzero(groups != REFUSED)[::-1]
+        members[groups[grouped]] = ids[grouped]
+        firsts = members.tolist()
+        for place, key in zip(alone.tolist(), self._keys(state, ids[alone]), strict=True):
+            if key is not None:
+                number = numbers.setdefault(key, len(numbers))
+                if number == len(firsts):
+                    firsts.append(int(ids[place]))
+                groups[place] = number
         taken = groups != REFUSED
-        found = Exits(ids[taken], groups[taken], list(numbers), members)
+        found = Exits(ids[taken], groups[taken], list(numbers), firsts)
         self._find_ways(state, found)
         return found
+
+    def _group_alike(
+        self, state: int, ids: Ids, groups: NDArray[np.int32], numbers: dict[Hashable, int]
+    ) -> Ids:
+        """Number at once the tokens of plain characters, after which only how many these are may matter.
+
+        The others (places in `ids`).
+        """
+        places, at = self._places, self._at[state]
+        counted = places.after_characters(at, 0) is not None
+        others = None if counted else places.after_others(at)
+        if not counted and others is None:
+            return np.arange(len(ids))
+        counts = self._plain[ids]
+        if others is not None:
+            counts = np.minimum(counts, 0)
+            counts[np.isin(ids, [*self._beginnings(others[1])])] = -1
+        plain = np.flatnonzero(counts >= 0)
+        number_of = np.full(int(counts.max(initial=0)) + 1, REFUSED, np.int32)
+        for count in np.flatnonzero(np.bincount(counts[plain])).tolist():
+            kind = places.kind(places.after_characters(at, count)) if others is None else others[0]
+            number_of[count] = numbers.setdefault((kind, False), len(numbers))
+        groups[plain] = number_of[counts[plain]]
+        return np.flatnonzero(counts < 0)
 
     def _keys(self, state: int, ids: Ids) -> Iterator[Hashable]:
         """What tells apart where tokens lead to, as far as ways matter; None for tokens that must not come."""
@@ -273,23 +300,9 @@ class ShapeStates:
             if found is not None:
                 yield from (None if key is None else (key, False) for key in found)
                 return
-        plain: dict[int, Hashable] = {}
-        counted = places.after_characters(at, 0) is not None
-        others = None if counted else places.after_others(at)
-        counts = self._plain if counted or others is not None else None
-        alike = set[int]() if others is None else self._beginnings(others[1])
         for token in ids.tolist():
-            count = -1 if counts is None else counts[token]
-            if count < 0 or token in alike:
-                place = places.feed(at, self.data(state, token))
-                yield None if place is None else (places.kind(place), False)
-                continue
-            if others is not None:
-                yield others[0], False
-                continue
-            if count not in plain:
-                plain[count] = places.kind(places.after_characters(at, count)), False
-            yield plain[count]
+            place = places.feed(at, self.data(state, token))
+            yield None if place is None else (places.kind(place), False)
 
     def _beginnings(self, texts: list[bytes]) -> set[int]:
         """The tokens that say a beginning of one of some texts."""
@@ -304,9 +317,9 @@ class ShapeStates:
         return found
 
     @cached_property
-    def _plain(self) -> list[int]:
+    def _plain(self) -> NDArray[np.int64]:
         """See `plain_lengths`."""
-        return plain_lengths(self._tokens)
+        return np.array(plain_lengths(self._tokens), np.int64)
 
     # -- ways --------------------------------------------------------------------------------------------------
 
@@ -340,7 +353,11 @@ class ShapeStates:
         rest = _rest_of_character(data)
         near = self.way(state) if rest else self._near.get(self._places.akin(self._places.feed(at, data)))
         way = None if near is None else rest + near
-        return way if way is not None and self.needed(way) < _NEVER and self._leads(found, at, data, way) else None
+        return (
+            way
+            if way is not None and self.needed(way) < _NEVER and self._leads(found, at, data, way)
+            else None
+        )
 
     def _leads(self, found: Any, at: Any, data: bytes, way: bytes) -> bool:
         """Whether the text may end after a way, behind some bytes that may come at a place."""
