@@ -27,7 +27,7 @@ from nco_guard.shapes.plain_places import Places, TextPlaces
 from nco_guard.shapes.shape import Shape
 from nco_guard.tokens import Vocabulary
 
-__all__ = ["REFUSED", "Exits", "ShapeStates", "shape_states", "shapes_refusal"]
+__all__ = ["REFUSED", "Exits", "ShapeStates", "rest_of_character", "shape_states", "shapes_refusal"]
 
 REFUSED = -1
 #: Bytes of a way to the end, at most.
@@ -350,7 +350,7 @@ class ShapeStates:
     def _near_way(self, found: Any, state: int, data: bytes) -> bytes | None:
         """A way after some bytes like one that was found before: in a place akin, or once a character is complete."""
         at = self._at[state]
-        rest = _rest_of_character(data)
+        rest = rest_of_character(data)
         near = self.way(state) if rest else self._near.get(self._places.akin(self._places.feed(at, data)))
         way = None if near is None else rest + near
         return (
@@ -568,7 +568,7 @@ class ShapeStates:
         return len(self._texts)
 
 
-def _rest_of_character(data: bytes) -> bytes:
+def rest_of_character(data: bytes) -> bytes:
     """What completes the character that some bytes end within; nothing where they end between two."""
     for back in range(1, min(4, len(data) + 1)):
         lead = data[-back]

@@ -16,6 +16,7 @@ from nco_guard.compiler import compile_policy
 from nco_guard.session import BoundGuard, Session
 from nco_guard.shapes.needed import ecma
 from nco_guard.shapes.rests import JsonRests, texts_of
+from nco_guard.shapes.states import rest_of_character, shape_states
 from nco_guard.testing import toy_vocabulary
 from tests.shapes.driver import Taste, vocabulary, write
 from tests.shapes.joint import Joint, bound_to
@@ -189,6 +190,45 @@ def test_a_bound_that_is_met_is_called_one(schema: Any) -> None:
     with pytest.raises(ShapeLimitError, match="bound") as found:
         bound_to(schema, forbidding(NOTHING), toy_vocabulary([]))
     assert not isinstance(found.value, ContradictionError)
+
+
+def test_characters_are_completed() -> None:
+    """Whichever bytes a token ends with, what completes the character makes one."""
+    for code in (*range(0x80, 0x3000, 7), 0xD7FF, 0xE000, 0xFFFF, *range(0x10000, 0x110000, 4099)):
+        data = b"a" + chr(code).encode()
+        for end in range(2, len(data)):
+            assert len((data[:end] + rest_of_character(data[:end])).decode()) == 2
+        assert rest_of_character(data) == b""
+
+
+COUNTED = {
+    "type": "array",
+    "items": {"type": "array", "items": string(minLength=2, maxLength=4), "minItems": 1, "maxItems": 3},
+    "minItems": 2,
+    "maxItems": 6,
+}
+
+
+def test_ways_taken_over_are_no_longer_than_those_that_are_looked_for() -> None:
+    """Where more has to come, or there is no room for it, no way is taken from where that is not so."""
+    known = toy_vocabulary(["aa", '"]', "]]", '["', '","', "],["])
+    bound = bound_to(COUNTED, forbidding(NOTHING), known)
+    shape, needed = Shape.json(COUNTED), bound.tables.tokens_needed
+    states, source = shape_states(shape, known, needed), random.Random(3)
+    for _ in range(12):
+        state, text = states.start, b""
+        for _ in range(40):
+            ways = [(token, states.exits(state)) for token in states.tokens(state).tolist()]
+            if not ways:
+                break
+            token = source.choice(ways)[0]
+            text, state = text + known.tokens[token], states.after(state, token)
+            way, fresh = states.way(state), shape_states(shape, known, needed)
+            looked_for = fresh.way(fresh.read(fresh.start, text))
+            assert way is not None
+            assert looked_for is not None
+            assert states.ends_with(state, way)
+            assert needed(way) <= needed(looked_for) + 1, (text, way, looked_for)
 
 
 ASKED = ["a", "^a+$", "^[ab]{2,4}$", "^ab", "b$", r"^\d{2}$", "a.*b", "(ba|1-)", "^$|^a1$", r"\w@\w"]

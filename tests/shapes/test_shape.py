@@ -223,6 +223,9 @@ SCHEMAS: list[Any] = [
      "minItems": 1, "maxItems": 4},
     {"type": "object", "maxProperties": 2, "additionalProperties": {"type": "integer"}},
     {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}]},
+    {"type": "array", "items": {"type": "number", "minimum": 0}},
+    {"type": "array", "items": {"type": "integer", "minimum": -7}},
+    {"type": "array", "items": {"anyOf": [{"type": "number", "maximum": 0}, {"type": "null"}]}},
 ]  # fmt: skip
 
 
