@@ -101,7 +101,7 @@ class JsonPlaces:
         self._numbers: dict[object, int] = {}
         self._within: dict[tuple[int, str | int], int] = {}
         self._tails: dict[tuple[int, str], int] = {}
-        self._free_digits: dict[tuple[int, bool], bool] = {}
+        self._free_digits: dict[int, bool] = {}
         self._rests = JsonRests()
         self.start = _Json((), "value", self._set([schema]))
 
@@ -470,15 +470,14 @@ class JsonPlaces:
         return place._replace(tail=tail)
 
     def _digits_are_free(self, nodes: int, *, negative: bool) -> bool:
-        """Whether a number of a sign may have any digits: nothing is asked of it, or what all such numbers are."""
-        key = nodes, negative
-        if key not in self._free_digits:
+        """Whether a number may have any digits: nothing is asked of it, or that it is not negative, and it is not."""
+        if negative or self._counted(nodes, "number") == 0:
+            return self._counted(nodes, "number") == 0
+        if nodes not in self._free_digits:
             found = [node for node in self._sets[nodes] if _admits(node, "number")]
-            met = bool(found) and all(_met_by_sign(node, negative) for node in found)
-            self._free_digits[key] = self._counted(nodes, "number") == 0 or (
-                met and self._exact[nodes] is None
-            )
-        return self._free_digits[key]
+            met = bool(found) and all(_asks_no_digits(node) for node in found)
+            self._free_digits[nodes] = met and self._exact[nodes] is None
+        return self._free_digits[nodes]
 
     def _in_name(self, place: _Json, byte: int) -> _Json | None:
         tail = place.tail + bytes([byte])
@@ -557,12 +556,10 @@ def _ended(rest: str) -> bytes:
     return _said(rest)[1:]
 
 
-def _met_by_sign(node: Node, negative: bool) -> bool:
-    """Whether what a schema says of numbers is true of all negative ones, or of all others."""
-    met = {"type", *_SAID, *_COMBINED, *_FREE_OF["number"]}
-    if node.get("maximum", -1) >= 0 if negative else node.get("minimum", 1) <= 0:
-        met.add("maximum" if negative else "minimum")
-    return met.issuperset(node)
+def _asks_no_digits(node: Node) -> bool:
+    """Whether all numbers that are not negative are what a schema says of numbers."""
+    free = node.get("minimum", 1) <= 0
+    return {"type", *_SAID, *_COMBINED, *_FREE_OF["number"], *(["minimum"] if free else [])}.issuperset(node)
 
 
 def _in_short(tail: bytes) -> bytes:
