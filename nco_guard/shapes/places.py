@@ -558,8 +558,8 @@ def _ended(rest: str) -> bytes:
 
 def _asks_no_digits(node: Node) -> bool:
     """Whether all numbers that are not negative are what a schema says of numbers."""
-    free = node.get("minimum", 1) <= 0
-    return {"type", *_SAID, *_COMBINED, *_FREE_OF["number"], *(["minimum"] if free else [])}.issuperset(node)
+    asked = {name for name in node if name not in _FREE_OF["number"] and name != "type" and asks_itself(name)}
+    return asked <= {"minimum"} and node.get("minimum", 0) <= 0
 
 
 def _in_short(tail: bytes) -> bytes:
