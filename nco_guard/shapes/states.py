@@ -252,7 +252,6 @@ class ShapeStates:
         numbers: dict[Hashable, int] = {}
         groups = np.full(len(ids), REFUSED, np.int32)
         alone = self._group_alike(state, ids, groups, numbers)
-        # Of what is written again and again, the first stays.
         members = np.zeros(len(numbers), np.int64)
         grouped = np.flatnonzero(groups != REFUSED)[::-1]
         members[groups[grouped]] = ids[grouped]
@@ -271,10 +270,7 @@ class ShapeStates:
     def _group_alike(
         self, state: int, ids: Ids, groups: NDArray[np.int32], numbers: dict[Hashable, int]
     ) -> Ids:
-        """Number at once the tokens of plain characters, after which only how many these are may matter.
-
-        The others (places in `ids`).
-        """
+        """Number tokens of plain characters at once, as only how many these are may matter; the places of others."""
         places, at = self._places, self._at[state]
         counted = places.after_characters(at, 0) is not None
         others = None if counted else places.after_others(at)
@@ -486,10 +482,7 @@ class ShapeStates:
         return bytes(way), proposed
 
     def _proposal(self, found: Any, at: Any) -> bytes:
-        """What brings what is being written to its end, if such a text is known that the library lets come.
-
-        Nothing where it may be over already, as numbers may be.
-        """
+        """What brings what is being written to its end, if the library lets it come; nothing where it may be over."""
         for rest in self._places.toward(at):
             if not rest and self._is_over(found, at):
                 return b""
