@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from nco_guard import arguments
-from nco_guard.errors import RedactionError, UnsupportedError, ViolationError
+from nco_guard.errors import UnsupportedError, ViolationError
 from nco_guard.policy import Policy
 from nco_guard.replies.formats import ReplyFormat
 from nco_guard.replies.found import as_reply_format
@@ -198,8 +198,10 @@ class ReplyReader:
             raise ViolationError(rules, "tool call, its JSON escapes read")
 
     def _new_id(self) -> str:
-        for _ in range(8):
-            new = f"call_{uuid4().hex[:24].translate(_LETTERS)}"
-            if not (left := self._finder.rules([new])):
-                return new
-        raise RedactionError(left)
+        left: tuple[str, ...] = ()
+        for written in ("call_{}", "{}"):  # a policy may forbid what all of them would begin with
+            for _ in range(8):
+                new = written.format(uuid4().hex[:24].translate(_LETTERS))
+                if not (left := self._finder.rules([new])):
+                    return new
+        raise ViolationError(left, "any id that a tool call could be given")

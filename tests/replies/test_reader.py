@@ -246,3 +246,18 @@ def test_no_text_is_searched_again_for_each_piece(monkeypatch: pytest.MonkeyPatc
         reader.feed(letter)
     assert reader.content.startswith("a grass cutter <b>")
     assert reader.content.endswith("}}")
+
+
+def test_a_policy_that_forbids_what_ids_begin_with_lets_calls_be() -> None:
+    for rule in (StringRule(id="r", strings=("call",)), RegexRule(id="r", regex="_")):
+        guard = Guard(Policy(name="p", rules=(rule,)))
+        reader = ReplyReader(guard, form=HERMES, tools=[])
+        (call,) = [one for one in reader.feed(CALL) + reader.finish() if isinstance(one, ToolCall)]
+        assert call.id
+        assert guard.verify(call.id).ok
+    # Where nothing can be an id, the error says what was searched.
+    reader = ReplyReader(
+        Guard(Policy(name="p", rules=(RegexRule(id="long", regex="[a-z]{20}"),))), form=HERMES, tools=[]
+    )
+    with pytest.raises(ViolationError, match="id that a tool call .* 'long'"):
+        reader.feed(CALL)
