@@ -259,5 +259,5 @@ def test_a_policy_that_forbids_what_ids_begin_with_lets_calls_be() -> None:
     reader = ReplyReader(
         Guard(Policy(name="p", rules=(RegexRule(id="long", regex="[a-z]{20}"),))), form=HERMES, tools=[]
     )
-    with pytest.raises(ViolationError, match="id that a tool call .* 'long'"):
+    with pytest.raises(ViolationError, match=r"id that a tool call .* 'long'"):
         reader.feed(CALL)
