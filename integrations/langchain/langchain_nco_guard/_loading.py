@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from langchain_nco_guard._options import refuse_arguments
+from nco_guard.engines.hf.weights import options_for
 from nco_guard.errors import UnsupportedError
 
-__all__ = ["CONSTRUCTION", "FIELD_OF", "fields_of_pipeline", "refuse_construction"]
+__all__ = ["CONSTRUCTION", "FIELD_OF", "fields_of_pipeline", "options_of_pipeline"]
 
 # What `pipeline(...)` takes and its calls do not.
 CONSTRUCTION = (
@@ -20,6 +21,11 @@ CONSTRUCTION = (
     "device",
     "device_map",
     "model_kwargs",
+    "task",
+    "config",
+    "pipeline_class",
+    "revision",
+    "token",
 )
 # Options of generation that a field or a call says in LangChain's word.
 FIELD_OF = {
@@ -33,17 +39,22 @@ FIELD_OF = {
 }
 
 
-def refuse_construction(options: Mapping[str, Any]) -> None:
-    """Refuse options of loading, and arguments of the guard, among options of calls.
+def options_of_pipeline(given: Any) -> dict[str, Any]:
+    """`pipeline_kwargs` of `from_model_id` as a dictionary of their own: options of calls alone.
 
-    Errors: `UnsupportedError`, which says where they belong.
+    Errors: `UnsupportedError` for what is no dictionary, and for options of loading and arguments of the guard, which
+    says where they belong.
     """
+    options = options_for("pipeline_kwargs", given)
     refuse_arguments([name for name in options if name not in FIELD_OF], "pipeline_kwargs")
     for name in options:
         if name in CONSTRUCTION:
-            own = name in ("torch_dtype", "dtype", "device", "device_map", "model_kwargs")
+            own = name in ("torch_dtype", "dtype", "device", "device_map", "model_kwargs", "task")
             mend = f"it is {name}=... of from_model_id" if own else "give it in model_kwargs, or leave it out"
             raise UnsupportedError(f"pipeline_kwargs[{name!r}]: {mend}")
+        if name == "batch_size":
+            raise UnsupportedError("pipeline_kwargs['batch_size']: it is batch_size=... of from_model_id")
+    return options
 
 
 def fields_of_pipeline(options: Mapping[str, Any], model: Any, given: Mapping[str, Any]) -> dict[str, Any]:

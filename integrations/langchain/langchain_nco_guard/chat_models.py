@@ -26,7 +26,7 @@ from pydantic import (
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._fields import ChatFields
 from langchain_nco_guard._guards import GuardField, guard_of_answer, joined, remember_guard
-from langchain_nco_guard._loading import FIELD_OF, fields_of_pipeline, refuse_construction
+from langchain_nco_guard._loading import FIELD_OF, fields_of_pipeline, options_of_pipeline
 from langchain_nco_guard._messages import chunks_of, message_of, template_messages
 from langchain_nco_guard._options import refuse_arguments, refuse_other_words
 from langchain_nco_guard._parsers import call_parser, object_parser, verified_object
@@ -208,8 +208,7 @@ class ChatNCOGuard(TypedErrors, BaseChatModel):
 
         Errors: as of the constructor; `UnsupportedError` for another task or backend, and for what is said twice.
         """
-        checked, generation = as_guard(guard), dict(pipeline_kwargs or {})
-        refuse_construction(generation)
+        checked, generation = as_guard(guard), options_of_pipeline(pipeline_kwargs)
         weights = WeightOptions(
             device=device,
             device_map=device_map,

@@ -18,7 +18,7 @@ from transformers import pipeline as transformers_pipeline
 
 from langchain_nco_guard._errors import TypedErrors
 from langchain_nco_guard._guards import GuardField
-from langchain_nco_guard._loading import CONSTRUCTION, refuse_construction
+from langchain_nco_guard._loading import CONSTRUCTION, options_of_pipeline
 from langchain_nco_guard._messages import usage_of
 from langchain_nco_guard._options import refuse_arguments, refuse_other_words
 from nco_guard.engines.hf import GenerationResult, TextStream, WrappedPipeline, wrap
@@ -29,7 +29,7 @@ from nco_guard.engines.hf.options import Settings
 from nco_guard.engines.hf.pipeline import unwrap
 from nco_guard.engines.hf.reply_calls import GrowingReply, Reply, Usage
 from nco_guard.engines.hf.streamers import stopped_by
-from nco_guard.engines.hf.weights import WeightOptions
+from nco_guard.engines.hf.weights import WeightOptions, options_for
 from nco_guard.engines.streaming import in_pieces
 from nco_guard.errors import UnsupportedError
 from nco_guard.guards import GuardSource, as_guard, guard_for_call
@@ -93,7 +93,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
                 "model_kwargs": pipe.model_kwargs,
                 "batch_size": pipe.batch_size,
                 **values,
-                "pipeline_kwargs": {**kept, **(values.get("pipeline_kwargs") or {})},
+                "pipeline_kwargs": {**kept, **options_for("pipeline_kwargs", values.get("pipeline_kwargs"))},
             }
             pipe = values["pipeline"] = pipe.pipeline
         if isinstance(pipe, WrappedPipeline):
@@ -172,8 +172,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         them; `device`, `device_map`, `dtype` (`torch_dtype`) and
         `quantization_config` as of `ChatNCOGuard`. Errors: as there, before anything is loaded.
         """
-        checked, options = as_guard(guard), dict(pipeline_kwargs or {})
-        refuse_construction(options)
+        checked, options = as_guard(guard), options_of_pipeline(pipeline_kwargs)
         weights = WeightOptions(
             device=device,
             device_map=device_map,
@@ -218,7 +217,9 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
         if "guard" in kwargs:
             update["guard"] = guard_for_call(self.guard, kwargs.pop("guard"))
         if "pipeline_kwargs" in kwargs:
-            update["pipeline_kwargs"] = self._options(kwargs.pop("pipeline_kwargs") or {})
+            update["pipeline_kwargs"] = self._options(
+                options_for("pipeline_kwargs", kwargs.pop("pipeline_kwargs"))
+            )
         return self.model_copy(update=update) if update else self
 
     def generate(
@@ -246,7 +247,7 @@ class GuardedPipeline(TypedErrors, HuggingFacePipeline):
     # -- generation --------------------------------------------------------------------------------------------
 
     def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        options = {**(self.pipeline_kwargs or {}), **given}
+        options = options_for("pipeline_kwargs", {**(self.pipeline_kwargs or {}), **given})
         refuse_arguments(options, "pipeline_kwargs")
         for name, reason in _FORBIDDEN.items():
             if options.get(name) is not None and not (name == "return_full_text" and options[name] is False):

@@ -106,6 +106,33 @@ def test_a_pipelines_options_become_fields(policy: Policy) -> None:
         made(pipeline_kwargs={"return_full_text": True})
 
 
+@pytest.mark.parametrize("given", [[1], 5, "ab", {1: 2}])
+@pytest.mark.parametrize("made", [ChatNCOGuard, GuardedPipeline])
+def test_options_of_a_pipeline_that_are_none_are_refused_by_name(
+    made: Any, given: Any, policy: Policy
+) -> None:
+    with pytest.raises(UnsupportedError, match="pipeline_kwargs: a dictionary of options by name"):
+        made.from_model_id(str(model_path()), guard=policy, pipeline_kwargs=given)
+
+
+@pytest.mark.parametrize("given", [[1], 5, "ab", {1: 2}])
+def test_options_of_a_call_that_are_none_are_refused_by_name(given: Any, policy: Policy) -> None:
+    llm = GuardedPipeline.from_model_id(str(model_path()), guard=policy)
+    for ask in (llm.invoke, lambda text, **options: list(llm.stream(text, **options))):
+        with pytest.raises(UnsupportedError, match="pipeline_kwargs: a dictionary of options by name"):
+            ask(ASK, pipeline_kwargs=given)
+    theirs = HuggingFacePipeline.from_model_id(str(model_path()), "text-generation")
+    with pytest.raises(UnsupportedError, match="pipeline_kwargs: a dictionary of options by name"):
+        GuardedPipeline(pipeline=theirs, guard=policy, pipeline_kwargs=given)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "config", "pipeline_class", "revision", "task", "token"])
+@pytest.mark.parametrize("made", [ChatNCOGuard, GuardedPipeline])
+def test_what_makes_a_pipeline_is_no_option_of_its_calls(made: Any, name: str, policy: Policy) -> None:
+    with pytest.raises(UnsupportedError, match=rf"pipeline_kwargs\['{name}'\]: "):
+        made.from_model_id(str(model_path()), guard=policy, pipeline_kwargs={name: 2})
+
+
 def test_the_same_prompt_gives_what_langchains_own_loader_gives(policy: Policy) -> None:
     limit = {"max_new_tokens": 16, "do_sample": False}
     theirs = HuggingFacePipeline.from_model_id(str(model_path()), "text-generation", pipeline_kwargs=limit)
