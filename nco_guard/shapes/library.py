@@ -112,6 +112,7 @@ def tokenizer_of(vocabulary: Vocabulary | None, *, first: bool = False) -> Token
 
 
 _CASES = "oneOf: it is not seen that its cases bar each other; write anyOf, or a const by which they differ"
+_NO_STRING = "no string is all that is asked of it (pattern, format, length)"
 _NO_WHOLE = (
     "a schema of whole numbers among which there is none, which llguidance before 1.9 does not take; install "
     "llguidance>=1.9, or leave the schema out"
@@ -131,6 +132,8 @@ def complaint(grammar: str) -> str | None:
     # It names an option of its own, under which more than one of the schemas might hold.
     if found.startswith("oneOf constraints are not supported"):
         return _CASES
+    # In its own notation of regular expressions, a piece of the grammar stands behind this.
+    found = re.sub(r"Regex is empty:.*", _NO_STRING, found)
     return _NO_WHOLE if "integer range" in found and not library_since(1, 9) else found
 
 

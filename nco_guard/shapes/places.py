@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nco_guard.shapes.exact_numbers import NumberSets, is_one, may_begin, numbers_of, wide_numbers
+from nco_guard.shapes.key_names import KeyNames, key_in_json
 from nco_guard.shapes.keywords import asks_itself, schema_parts
 from nco_guard.shapes.rests import JsonRests
 
@@ -102,6 +103,7 @@ class JsonPlaces:
         self._within: dict[tuple[int, str | int], int] = {}
         self._tails: dict[tuple[int, str], int] = {}
         self._free_digits: dict[int, bool] = {}
+        self._names: dict[int, KeyNames] = {}
         self._rests = JsonRests()
         self.start = _Json((), "value", self._set([schema]))
 
@@ -193,10 +195,10 @@ class JsonPlaces:
     def _named(self, frame: _Frame, raw: bytes) -> _Frame | None:
         """An object with one key more; None for one that stands there, or could be taken for one of the schema's."""
         node, name = self._only(frame.nodes, "object"), str(json.loads(raw))
-        names = _named_by(node)
-        if name in names:
-            passed = frame.last in names and names.index(name) <= names.index(str(frame.last))
-            twice = passed or frame.last == _FURTHER or raw != _said(name)
+        position = self._named_in(frame.nodes).position
+        if name in position:
+            passed = frame.last in position and position[name] <= position[str(frame.last)]
+            twice = passed or frame.last == _FURTHER or raw != key_in_json(name)
             return None if twice else frame._replace(last=name)
         if name in frame.written:
             return None
@@ -205,10 +207,18 @@ class JsonPlaces:
         count = min(frame.further + 1, int(counted))
         return frame._replace(last=last, written=frame.written | {name}, further=count)
 
+    def _named_in(self, nodes: int) -> KeyNames:
+        """What the one schema names that stands for an object; nothing where several do."""
+        if nodes not in self._names:
+            self._names[nodes] = KeyNames(self._only(nodes, "object"))
+        return self._names[nodes]
+
     def _wanting(self, frame: _Frame, more: int) -> bool:
         """Whether more keys than so many must still come in an object."""
         node = self._only(frame.nodes, "object") if frame.kind == "{" else None
-        return node is not None and frame.further + more < node.get("minProperties", 0) - len(_named_by(node))
+        return node is not None and frame.further + more < node.get("minProperties", 0) - len(
+            self._named_in(frame.nodes).position
+        )
 
     def _items(self, frame: _Frame) -> int:
         """The number of items after one more, as far as it matters."""
@@ -317,8 +327,8 @@ class JsonPlaces:
     def _open_name(self, place: _Json) -> tuple[bytes, list[str]]:
         """A key under way as far as it matters, and the keys that it may become but must not."""
         frame, tail = place.frames[-1], place.tail
-        names = _named_by(self._only(frame.nodes, "object"))
-        left = [name for name in (*names, *frame.written) if _said(name).startswith(tail)]
+        others = [name for name in frame.written if key_in_json(name).startswith(tail)]
+        left = [*self._named_in(frame.nodes).begun(tail), *others]
         return (tail if left else b"?"), left
 
     def after_others(self, place: _Json) -> tuple[Hashable, list[bytes]] | None:
@@ -331,7 +341,7 @@ class JsonPlaces:
         assert isinstance(other, _Json)
         frame = other.frames[-1]._replace(written=frozenset())
         other = other._replace(frames=(*other.frames[:-1], frame), tail=b"?")
-        return other, [_said(name)[len(place.tail) : -1] for name in self._open_name(place)[1]]
+        return other, [key_in_json(name)[len(place.tail) : -1] for name in self._open_name(place)[1]]
 
     def toward(self, place: _Json) -> Iterable[bytes]:
         """See `Places`."""
@@ -340,13 +350,20 @@ class JsonPlaces:
         if place.mode in ("value", "first", "number"):
             return self._rests.of_number(self._sets[place.nodes], place.tail)
         if place.mode == "name":
-            nodes = place.frames[-1].nodes
-            return map(_ended, self._rests.of_name(nodes, self._sets[nodes], place.tail))
+            return self._names_toward(place)
         if place.mode != "string":
             return ()
         admitting = self._of_strings(place)
         length = -1 if self._counted(place.nodes, "string") < 0 else place.length
         return map(_ended, self._rests.of_string(place.nodes, admitting, place.tail, length))
+
+    def _names_toward(self, place: _Json) -> Iterator[bytes]:
+        """The key that must come next, and those that schemas name by patterns."""
+        frame = place.frames[-1]
+        needed = self._named_in(frame.nodes).required_after(str(frame.last))
+        if needed is not None and key_in_json(needed).startswith(place.tail):
+            yield key_in_json(needed)[len(place.tail) :]
+        yield from map(_ended, self._rests.of_name(frame.nodes, self._sets[frame.nodes], place.tail))
 
     def _of_strings(self, place: _Json) -> list[Node]:
         return [node for node in self._sets[place.nodes] if _admits(node, "string")]
@@ -534,26 +551,16 @@ def _under(node: Node, name: str | int) -> Any:
     return first[name] if name < len(first) else node.get("items", True)
 
 
-def _named_by(node: Node | None) -> tuple[str, ...]:
-    """The keys that a schema names, in the order in which they come."""
-    if node is None:
-        return ()
-    properties = node.get("properties", {})
-    return (*properties, *(name for name in node.get("required", ()) if name not in properties))
-
-
-def _said(name: str) -> bytes:
-    return json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
 # The characters that have to be escaped, as `json` does it, and what these escapes begin with.
 _BEGUN_ESCAPES = frozenset(
-    _said(chr(code))[1:end] for code in (*range(0x20), 0x22, 0x5C) for end in range(2, len(_said(chr(code))))
+    key_in_json(chr(code))[1:end]
+    for code in (*range(0x20), 0x22, 0x5C)
+    for end in range(2, len(key_in_json(chr(code))))
 )
 
 
 def _ended(rest: str) -> bytes:
-    return _said(rest)[1:]
+    return key_in_json(rest)[1:]
 
 
 def _asks_no_digits(node: Node) -> bool:

@@ -384,7 +384,7 @@ def _place_of(schema: Mapping[str, Any], said: str) -> str:
     found, waiting = "#", [("#", schema)]
     while waiting:
         place, node = waiting.pop()
-        if place != "#" and complaint(_json_grammar({**defined, **node}, {})) != said:
+        if place != "#" and not _is_said_of({**defined, **node}, said):
             continue
         if len(place) > len(found):
             found = place
@@ -392,3 +392,11 @@ def _place_of(schema: Mapping[str, Any], said: str) -> str:
             (place + pointer, inner) for pointer, inner, _ in schema_parts(node) if isinstance(inner, Mapping)
         ]
     return found
+
+
+def _is_said_of(part: dict[str, Any], said: str) -> bool:
+    """Whether the library says the same of a part, narrowed as the whole was."""
+    try:
+        return complaint(_json_grammar(narrowed(copy.deepcopy(part)), {})) == said
+    except ShapeError:
+        return False

@@ -404,7 +404,7 @@ class ShapeStates:
         own, text, at = self.way(state) or b"", self._texts[state], self._at[state]
         for begin in range(min(_SOON, len(own)) + 1):
             rests = [own[:begin] + rest for rest in self._places.toward(at) if rest]
-            if not rests:
+            if all(own.startswith(rest) for rest in rests):  # the way's own beginning, or nothing
                 at = self._places.feed(at, own[begin : begin + 1])
                 continue
             for rest in rests:

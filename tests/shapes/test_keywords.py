@@ -369,3 +369,14 @@ def test_cases_that_may_hold_at_once_are_refused_in_words_of_our_own() -> None:
     with pytest.raises(ShapeError, match=r"^#/properties/x: oneOf: it is not seen .*; write anyOf") as raised:
         Shape.json(inside(cases))
     assert "coerce" not in str(raised.value)
+
+
+def test_an_impossible_part_is_named_where_it_is_defined() -> None:
+    none = {"allOf": [{"type": "string", "pattern": "^a+$"}, {"type": "string", "pattern": "^ab"}]}
+    schema = {"$defs": {"one": {"anyOf": [none]}}, "type": "array", "items": {"$ref": "#/$defs/one"}}
+    with pytest.raises(ShapeError) as caught:
+        Shape.json(schema)
+    assert caught.value.place == "#/$defs/one/anyOf/0"
+    assert caught.value.message == (
+        "Unsatisfiable schema: no string is all that is asked of it (pattern, format, length)"
+    )

@@ -18,7 +18,7 @@ from nco_guard.shapes.needed import ecma
 from nco_guard.shapes.rests import JsonRests, texts_of
 from nco_guard.shapes.states import rest_of_character, shape_states
 from nco_guard.testing import toy_vocabulary
-from tests.shapes.driver import Taste, vocabulary, write
+from tests.shapes.driver import Taste, tokenizer, vocabulary, write
 from tests.shapes.joint import Joint, bound_to
 from tests.shapes.judge import faults
 
@@ -272,3 +272,16 @@ def test_texts_that_leave_what_is_proposed_of_a_format(form: str, begun: str, ba
         session.advance(token)
     assert (~session.mask()).any()
     assert bound.stats["undecided_masks"] == 0
+
+
+@pytest.mark.parametrize("needed", [[1999], [0, 1000, 1999]], ids=str)
+def test_keys_that_must_come_are_found_behind_thousands_that_may(needed: list[int]) -> None:
+    required = [f"key{number}" for number in needed]
+    schema = {"properties": {f"key{at}": {"type": "integer"} for at in range(2000)}, "required": required}
+    known = vocabulary("byte-level")
+    session = bound_to({"type": "object", **schema}, forbidding(NOTHING), known).session()
+    text = "{" + ", ".join(f'"{key}": 1' for key in required) + "}"
+    for token in tokenizer("byte-level").encode(text):
+        assert not session.mask(200)[token]
+        session.advance(token)
+    assert session.may_end
