@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from secrets import choice
+from string import ascii_lowercase
 from typing import Any
-from uuid import uuid4
 
 from nco_guard import arguments
 from nco_guard.errors import UnsupportedError, ViolationError
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 # Ids are shown beside the text: without digits they cannot look like somebody's number.
-_LETTERS = str.maketrans("0123456789", "ghijkmnopq")
+_LETTERS = "abcdefghijkmnopq"
 
 
 def refuse_shown_reasoning(policy: Policy, form: ReplyFormat | None, why: str = "") -> None:
@@ -199,9 +200,15 @@ class ReplyReader:
 
     def _new_id(self) -> str:
         left: tuple[str, ...] = ()
-        for written in ("call_{}", "{}"):  # a policy may forbid what all of them would begin with
+        # A policy may forbid what all of them would begin with, or single letters.
+        for begin, letters in (("call_", _LETTERS), ("", _LETTERS), ("", "")):
+            among = (
+                letters
+                or [one for one in ascii_lowercase if not self._finder.rules([one])]
+                or ascii_lowercase
+            )
             for _ in range(8):
-                new = written.format(uuid4().hex[:24].translate(_LETTERS))
+                new = begin + "".join(choice(among) for _ in range(24))
                 if not (left := self._finder.rules([new])):
                     return new
         raise ViolationError(left, "any id that a tool call could be given")

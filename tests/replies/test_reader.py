@@ -249,10 +249,14 @@ def test_no_text_is_searched_again_for_each_piece(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_policy_that_forbids_what_ids_begin_with_lets_calls_be() -> None:
-    for rule in (StringRule(id="r", strings=("call",)), RegexRule(id="r", regex="_")):
+    said = '<tool_call>{"name": "z", "arguments": {}}</tool_call>'
+    rules: list[StringRule | RegexRule] = [StringRule(id="r", strings=("call",))]
+    # Of the last two hardly an id of all letters is without a match.
+    rules += [RegexRule(id="r", regex=regex) for regex in ("_", "[b-df-k]", "(?<!a)[bc]")]
+    for rule in rules:
         guard = Guard(Policy(name="p", rules=(rule,)))
         reader = ReplyReader(guard, form=HERMES, tools=[])
-        (call,) = [one for one in reader.feed(CALL) + reader.finish() if isinstance(one, ToolCall)]
+        (call,) = [one for one in reader.feed(said) + reader.finish() if isinstance(one, ToolCall)]
         assert call.id
         assert guard.verify(call.id).ok
     # Where nothing can be an id, the error says what was searched.
