@@ -13,10 +13,11 @@ from nco_guard.automata.automaton import SINK
 from nco_guard.automata.characters import CharMachine
 from nco_guard.automata.combine.product import ProductMachine
 from nco_guard.automata.folding import FoldSpec
-from nco_guard.automata.patterns.checksum import CHECKSUMS, ChecksumMachine
+from nco_guard.automata.patterns.checksum import ChecksumMachine
 from nco_guard.automata.patterns.folded_text import FoldedMachine
 from nco_guard.automata.patterns.fsm import FsmMachine
 from nco_guard.automata.patterns.parsing import parse
+from nco_guard.automata.patterns.sums import CHECKSUMS
 from nco_guard.automata.well_formed import Utf8Automaton
 from nco_guard.errors import PatternError, StateLimitError
 from tests.automata import patterns
