@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from langchain_nco_guard import ChatNCOGuard
 from nco_guard import Policy, RegexRule
-from nco_guard.errors import ContradictionError, DeadEndError, ShapeError
+from nco_guard.errors import ContradictionError, DeadEndError, ShapeError, UnsupportedError
 
 QUESTION = "What is the value of magic_function(3)? Use the tool."
 DIGITS = Policy(name="digits", rules=(RegexRule(id="digit", regex=r"\d"),))
@@ -177,10 +177,14 @@ def test_what_cannot_be_enforced_is_said_when_it_is_bound(local: Any, given: dic
     assert isinstance(answer.tool_calls[0]["args"], dict)
 
 
-def test_of_several_tools_of_one_name_the_first_counts(local: Any, policy: Policy) -> None:
-    other = {"name": "wait", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}
-    offered = local(policy).bind_tools([described(), other], tool_choice="any")
+def test_a_tool_that_is_given_twice_is_one_and_two_of_one_name_are_refused(
+    local: Any, policy: Policy
+) -> None:
+    offered = local(policy).bind_tools([described(), described()], tool_choice="any")
     check_calls(policy, offered.invoke(QUESTION))
+    other = {"name": "wait", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+    with pytest.raises(UnsupportedError, match=r"tools\[1\]: another tool before it has the same name"):
+        local(policy).bind_tools([described(), other], tool_choice="any")
 
 
 def test_a_call_without_room_says_what_to_raise(local: Any) -> None:
