@@ -148,7 +148,6 @@ def test_strict_is_taken_and_changes_no_answer(local: Any, strict: bool | None) 
         ),
         ([*TOOLS, 3], {}, UnsupportedError, rf"tools\[{len(TOOLS)}\]: a int that LangChain cannot describe"),
     ],
-    ids=str,
 )
 def test_what_is_not_known_is_refused_when_it_is_bound(
     local: Any, tools: Any, options: dict[str, Any], error: type[Exception], match: str
