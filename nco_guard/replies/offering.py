@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from nco_guard.errors import UnsupportedError
+from nco_guard.errors import ArgumentError, ShapeError, UnsupportedError
 from nco_guard.replies.formats import OfferingTexts, ReplyFormat
 from nco_guard.replies.writing import written_calls
+from nco_guard.shapes.keywords import plain_schema
 
 __all__ = ["calls_in_words", "has_calls", "messages_in_words", "offered_tools"]
 
@@ -35,8 +36,9 @@ def offered_tools(tools: Any) -> list[dict[str, Any]]:
     """`tools=` of a call as OpenAI's APIs have them, `{"type": "function", "function": {"name": ..., ...}}`.
 
     tools: None or descriptions of functions, each in that form, with the function's fields beside its type, or without
-    a type. What is there twice is offered once. Errors: `UnsupportedError`, which names the tool by its place, for
-    anything else: tools that a provider runs (`{"type": "web_search"}`) among it, and two tools of one name.
+    a type. What is there twice is offered once, as it stands first: titles and descriptions may differ.
+    Errors: `UnsupportedError`, which names the tool by its place, for anything else: tools that a provider runs
+    (`{"type": "web_search"}`) among it, and two tools of one name.
 
     Examples:
         >>> offered_tools([{"name": "find", "parameters": {}}])
@@ -49,12 +51,23 @@ def offered_tools(tools: Any) -> list[dict[str, Any]]:
     offered: dict[str, dict[str, Any]] = {}
     for number, tool in enumerate(tools):
         described = _offered(f"tools[{number}]", tool)
-        if offered.setdefault(described["function"]["name"], described) != described:
+        before = offered.setdefault(described["function"]["name"], described)
+        if _asked(before) != _asked(described):
             raise UnsupportedError(
                 f"tools[{number}]: another tool before it has the same name, and a call says the name alone; give it "
                 "one of its own"
             )
     return [*offered.values()]
+
+
+def _asked(tool: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What calls of a tool may hold."""
+    parameters = tool["function"].get("parameters") or {}
+    try:
+        asked = plain_schema(parameters)
+    except (ShapeError, ArgumentError):
+        asked = parameters
+    return asked, tool["function"].get("strict")
 
 
 def _offered(where: str, tool: Any) -> dict[str, Any]:

@@ -180,7 +180,8 @@ def test_what_cannot_be_enforced_is_said_when_it_is_bound(local: Any, given: dic
 def test_a_tool_that_is_given_twice_is_one_and_two_of_one_name_are_refused(
     local: Any, policy: Policy
 ) -> None:
-    offered = local(policy).bind_tools([described(), described()], tool_choice="any")
+    noted = {**described(), "parameters": {**described()["parameters"], "title": "Wait"}}
+    offered = local(policy).bind_tools([described(), described(), noted], tool_choice="any")
     check_calls(policy, offered.invoke(QUESTION))
     other = {"name": "wait", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}
     with pytest.raises(UnsupportedError, match=r"tools\[1\]: another tool before it has the same name"):
